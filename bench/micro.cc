@@ -1,0 +1,297 @@
+#include "bench/micro.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <memory>
+
+#include "audit/fairness.h"
+#include "audit/holders.h"
+#include "bench/zipf.h"
+#include "cql/cql.h"
+#include "peers/ideal.h"
+#include "sim/timed.h"
+
+namespace declock::bench {
+namespace {
+
+// After the end of the run clients finish the operation that they are in. One that has not after this
+// much virtual time never will.
+constexpr Duration kDrainMax = seconds(10);
+
+// Who may be in a lock's queue; `ideal` has none.
+std::uint32_t members(const MicroConfig& config) {
+  return config.lock == "ideal" ? 1 : config.cns * config.clients;
+}
+
+// Where lock and object number i lie.
+class Placement {
+ public:
+  explicit Placement(const MicroConfig& config)
+      : mns_(config.mns),
+        shape_(members(config), config.slots == 0 ? members(config) : config.slots,
+               QueueLayout::owner),
+        objects_from_((config.locks + mns_ - 1) / mns_ * shape_.bytes()),
+        object_words_((config.object_size + 7) / 8) {}
+
+  const LockShape& shape() const { return shape_; }
+  std::uint32_t object_words() const { return object_words_; }
+  RemoteAddr lock(std::uint64_t i) const { return {mn(i), i / mns_ * shape_.bytes()}; }
+  RemoteAddr object(std::uint64_t i) const {
+    return {mn(i), objects_from_ + i / mns_ * object_words_ * 8};
+  }
+
+ private:
+  MnId mn(std::uint64_t i) const { return MnId{static_cast<std::uint16_t>(i % mns_)}; }
+
+  std::uint64_t mns_;
+  LockShape shape_;
+  std::uint64_t objects_from_;
+  std::uint32_t object_words_;
+};
+
+class Micro;
+
+struct Client {
+  Micro& micro;
+  std::uint32_t index;
+  sim::SimWorker& worker;
+  sim::SimEndpoint& endpoint;
+  Prng random;
+  std::unique_ptr<LockClient> lock;
+  std::optional<Task<void>> task;
+
+  FramePool& frames() { return worker.frames(); }
+  Task<void> run();
+  Task<Result<void>> operate(std::span<std::uint64_t> object);
+  Task<Result<void>> use_object(std::uint64_t which, Mode mode, std::span<std::uint64_t> object);
+};
+
+class Micro final : private sim::EffectObserver {
+ public:
+  explicit Micro(const MicroConfig& config);
+  ~Micro() override;
+
+  MicroResult run(const std::function<void(double)>& progress);
+
+ private:
+  friend struct Client;
+
+  std::unique_ptr<LockClient> make_lock(std::uint32_t client, sim::SimEndpoint& endpoint);
+  void on_effect(EndpointId from, const sim::Flight::Step& step) override;
+  bool measuring() const {
+    return engine_.now() >= measure_from_ && engine_.now() < measure_until_;
+  }
+  void drain();
+  std::int64_t count_lost_updates();
+
+  MicroConfig config_;
+  Placement placement_;
+  Zipf zipf_;
+  sim::TimedEngine engine_;
+  peers::IdealLocks ideal_locks_;
+  audit::Holders holders_;
+  audit::Fairness fairness_;
+  Time measure_from_;
+  Time measure_until_;
+  std::deque<Client> clients_;
+  std::uint64_t exclusive_ops_ = 0;
+  MicroResult result_;
+};
+
+Micro::Micro(const MicroConfig& config)
+    : config_(config),
+      placement_(config),
+      zipf_(config.locks, config.zipf),
+      engine_(config.nic, config.mns, config.seed),
+      holders_(config.locks),
+      fairness_(config.locks, config.cns * config.clients),
+      measure_from_(Time{} + config.warmup),
+      measure_until_(measure_from_ + config.duration) {
+  engine_.observe(this);
+  for (std::uint32_t cn = 0; cn < config.cns; ++cn) {
+    std::vector<sim::SimWorker*> workers;
+    for (std::uint32_t i = 0; i < config.workers; ++i) workers.push_back(&engine_.add_worker());
+    for (std::uint32_t i = 0; i < config.clients; ++i) {
+      const auto index = static_cast<std::uint32_t>(clients_.size());
+      sim::SimWorker& worker = *workers[i % workers.size()];
+      sim::SimEndpoint& endpoint = engine_.add_endpoint(worker);
+      clients_.push_back({*this, index, worker, endpoint, Prng{config.seed, 1 + index},
+                          make_lock(index, endpoint), std::nullopt});
+    }
+  }
+}
+
+Micro::~Micro() {
+  for (Client& client : clients_) client.task.reset();
+}
+
+std::unique_ptr<LockClient> Micro::make_lock(std::uint32_t client, sim::SimEndpoint& endpoint) {
+  if (config_.lock == "ideal") {
+    return std::make_unique<peers::IdealLock>(ideal_locks_, endpoint.worker());
+  }
+  const cql::Membership self{.slot = Slot{static_cast<std::uint16_t>(client)}};
+  return std::make_unique<cql::CqlLock<>>(endpoint, placement_.shape(), self);
+}
+
+void Micro::on_effect(EndpointId from, const sim::Flight::Step& step) {
+  if (step.purpose == Purpose::acquire && step.kind == OpKind::fetch_add) {
+    fairness_.enqueued(from.value);
+  }
+}
+
+Task<void> Client::run() {
+  ScratchWords object{frames(), micro.placement_.object_words()};
+  std::fill(object.words().begin(), object.words().end(), 0);
+  const auto think_max = static_cast<std::uint64_t>(micro.config_.nic.think_max_ns);
+  for (;;) {
+    const Duration think{static_cast<std::int64_t>(random.below(think_max + 1))};
+    co_await worker.sleep_for(think);
+    if (worker.now() >= micro.measure_until_) co_return;
+    const Result<void> done = co_await operate(object.words());
+    if (done) continue;
+    micro.result_.failures.push_back(fmt::format("client {} gave up: {}", index,
+                                                 to_string(done.error())));
+    co_return;
+  }
+}
+
+Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
+  MicroResult& result = micro.result_;
+  const std::uint64_t which = micro.zipf_.draw(random);
+  const Mode mode = random.unit() < micro.config_.read_ratio ? Mode::shared : Mode::exclusive;
+
+  const Time called = worker.now();
+  micro.fairness_.called(which, index, mode);
+  const Result<Hold> hold = co_await lock->acquire(micro.placement_.lock(which), mode);
+  if (!hold) co_return Failure{hold.error()};
+  const Time entered = worker.now();
+  micro.holders_.enter(which, mode);
+  const audit::Fairness::Overtakes overtakes = micro.fairness_.granted(index);
+  if (micro.measuring()) {
+    result.acquires += 1;
+    result.acquire_ns.add(static_cast<std::uint64_t>((entered - called).ns));
+    if (which == 0) result.hottest_acquire_ns.add(static_cast<std::uint64_t>((entered - called).ns));
+    result.overtakes.add(overtakes.by_call);
+    result.overtakes_sum += overtakes.by_call;
+    result.fifo_violations += overtakes.by_queue;
+  }
+
+  const Result<void> used = co_await use_object(which, mode, object);
+  if (!used) co_return used;
+  const Time leaving = worker.now();
+  micro.holders_.leave(which, mode);
+
+  const Result<void> released = co_await lock->release(*hold);
+  if (!released) co_return released;
+  if (mode == Mode::exclusive) micro.exclusive_ops_ += 1;
+  if (micro.measuring()) {
+    const Time done = worker.now();
+    result.ops += 1;
+    result.releases += 1;
+    result.data_ns.add(static_cast<std::uint64_t>((leaving - entered).ns));
+    result.release_ns.add(static_cast<std::uint64_t>((done - leaving).ns));
+    result.op_ns.add(static_cast<std::uint64_t>((done - called).ns));
+  }
+  co_return Result<void>{};
+}
+
+// The critical section. An exclusive one adds one to a plain counter in the object, so that a section
+// which ran beside another shows as a lost update.
+Task<Result<void>> Client::use_object(std::uint64_t which, Mode mode,
+                                      std::span<std::uint64_t> object) {
+  const RemoteAddr addr = micro.placement_.object(which);
+  const std::uint32_t ops = micro.config_.cs_ops;
+  const std::uint32_t reads = mode == Mode::shared ? ops : std::max(ops, 1u) - 1;
+  for (std::uint32_t i = 0; i < reads; ++i) {
+    Op read = Op::read(addr, object, Purpose::data);
+    const Result<void> posted = co_await endpoint.post(read);
+    if (!posted) co_return posted;
+  }
+  if (mode == Mode::shared || ops == 0) co_return Result<void>{};
+  // A section of one WRITE has no READ to learn the counter from; a look at the memory costs nothing here.
+  if (reads == 0) object[0] = micro.engine_.memory(addr.mn).load(addr.offset);
+  object[0] += 1;
+  Op write = Op::write(addr, object, Purpose::data);
+  co_return co_await endpoint.post(write);
+}
+
+MicroResult Micro::run(const std::function<void(double)>& progress) {
+  const auto started = std::chrono::steady_clock::now();
+  for (Client& client : clients_) {
+    client.task.emplace(client.run());
+    client.task->start();
+  }
+  engine_.run_until(measure_from_);
+  const OpCounts before = engine_.counts();
+  constexpr std::int64_t kSlices = 200;
+  for (std::int64_t i = 1; i <= kSlices; ++i) {
+    engine_.run_until(measure_from_ + Duration{config_.duration.ns / kSlices * i});
+    if (progress) progress(static_cast<double>(i) / kSlices);
+  }
+  engine_.run_until(measure_until_);
+  result_.counts = engine_.counts();
+  result_.counts -= before;
+
+  drain();
+  result_.violations = holders_.violations();
+  if (config_.cs_ops > 0) result_.lost_updates = count_lost_updates();
+  result_.trace_hash = engine_.trace_hash();
+  result_.events = engine_.events();
+  result_.wall_s =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  return std::move(result_);
+}
+
+void Micro::drain() {
+  const Time limit = measure_until_ + kDrainMax;
+  while (engine_.now() < limit && engine_.step()) {
+  }
+  for (const Client& client : clients_) {
+    if (!client.task->done()) {
+      result_.failures.push_back(fmt::format("client {} never got its lock", client.index));
+    }
+  }
+}
+
+std::int64_t Micro::count_lost_updates() {
+  std::uint64_t in_memory = 0;
+  for (std::uint64_t i = 0; i < config_.locks; ++i) {
+    const RemoteAddr addr = placement_.object(i);
+    in_memory += engine_.memory(addr.mn).load(addr.offset);
+  }
+  return static_cast<std::int64_t>(exclusive_ops_ - in_memory);
+}
+
+}  // namespace
+
+const std::vector<std::string>& lock_names() {
+  static const std::vector<std::string> kNames{"cql", "ideal"};
+  return kNames;
+}
+
+Result<void, std::string> validate(const MicroConfig& config) {
+  const std::uint32_t queued = members(config);
+  if (queued > HeaderLayout::kMembersMax) {
+    return Failure{fmt::format("--cns {} x --clients {} makes {} clients; the queue of a {} lock has a slot "
+                               "per client and at most {} of them", config.cns, config.clients, queued,
+                               config.lock, HeaderLayout::kMembersMax)};
+  }
+  if (config.slots != 0 && config.slots < queued) {
+    return Failure{fmt::format("--slots {} is too few for {} clients; a queue needs a slot for each",
+                               config.slots, queued)};
+  }
+  if (config.workers > config.clients) {
+    return Failure{fmt::format("--workers {} is more than --clients {}; a worker without clients has "
+                               "nothing to do", config.workers, config.clients)};
+  }
+  return {};
+}
+
+MicroResult run_micro(const MicroConfig& config, const std::function<void(double)>& progress) {
+  return Micro{config}.run(progress);
+}
+
+}  // namespace declock::bench

@@ -1,0 +1,69 @@
+// The microbenchmark: clients that acquire a lock in shared (or exclusive) mode, read (or update) the
+// object that it protects, and release it (paper section 6.1). In virtual time, on the simulated fabric.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/histogram.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "fabric/fabric.h"
+#include "sim/nic.h"
+
+namespace declock::bench {
+
+struct MicroConfig {
+  std::string lock = "cql";
+  std::uint32_t cns = 8;
+  std::uint32_t mns = 1;
+  std::uint32_t clients = 32;  // per CN
+  std::uint32_t workers = 16;  // cores per CN that run clients; no more than clients
+  std::uint64_t locks = 100'000;
+  std::uint32_t slots = 0;  // 0: one per member
+  double zipf = 0.99;
+  double read_ratio = 0.5;
+  std::uint32_t cs_ops = 1;
+  std::uint32_t object_size = 8;  // bytes
+  Duration duration = seconds(2);
+  Duration warmup = milliseconds(100);
+  std::uint64_t seed = 1;
+  sim::NicModel nic;
+};
+
+const std::vector<std::string>& lock_names();
+
+// What is wrong with a configuration as a whole, if anything; each option alone is in range.
+Result<void, std::string> validate(const MicroConfig& config);
+
+struct MicroResult {
+  // In the measured window, after the warm-up:
+  std::uint64_t ops = 0;
+  std::uint64_t acquires = 0;
+  std::uint64_t releases = 0;
+  OpCounts counts;
+  Histogram op_ns, acquire_ns, release_ns, data_ns;
+  Histogram hottest_acquire_ns;
+  Histogram overtakes;
+  std::uint64_t overtakes_sum = 0;
+  std::uint64_t fifo_violations = 0;
+  // Over the whole run, to the end of the last operation:
+  std::uint64_t violations = 0;
+  std::optional<std::int64_t> lost_updates;
+  std::vector<std::string> failures;  // clients that gave up or never finished
+  std::uint64_t trace_hash = 0;
+  std::uint64_t events = 0;
+  double wall_s = 0;
+};
+
+// REQUIRES: validate(config). Calls `progress` now and then with the part done, from 0 to 1.
+MicroResult run_micro(const MicroConfig& config, const std::function<void(double)>& progress);
+
+// The result in the format that all benchmarks share, and a summary for a person.
+std::string to_json(const MicroConfig& config, const MicroResult& result, std::string_view commit);
+std::string summary(const MicroConfig& config, const MicroResult& result);
+
+}  // namespace declock::bench

@@ -1,0 +1,146 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "bench/micro.h"
+
+namespace declock::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double ratio(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+double us(std::uint64_t ns) { return static_cast<double>(ns) / 1000; }
+
+Json latency(const Histogram& h) {
+  return {{"p50", us(h.quantile(500))},
+          {"p99", us(h.quantile(990))},
+          {"p999", us(h.quantile(999))},
+          {"max", us(h.max())},
+          {"mean", h.mean() / 1000}};
+}
+
+double seconds_of(Duration d) { return static_cast<double>(d.ns) / 1e9; }
+
+struct Figures {
+  double throughput_mops, per_acquire, per_release, per_op, refetches;
+};
+
+Figures figures(const MicroConfig& config, const MicroResult& r) {
+  const std::uint64_t releasing = r.counts.of(Purpose::release) + r.counts.of(Purpose::refetch);
+  std::uint64_t all = 0;
+  for (std::size_t p = 0; p < kPurposes; ++p) {
+    const auto purpose = static_cast<Purpose>(p);
+    if (purpose != Purpose::data && purpose != Purpose::verify) all += r.counts.of(purpose);
+  }
+  return {.throughput_mops = static_cast<double>(r.ops) / seconds_of(config.duration) / 1e6,
+          .per_acquire = ratio(r.counts.of(Purpose::acquire), r.acquires),
+          .per_release = ratio(releasing, r.releases),
+          .per_op = ratio(all, r.ops),
+          .refetches = ratio(r.counts.of(Purpose::refetch), r.releases)};
+}
+
+Json config_json(const MicroConfig& c) {
+  return {{"lock", c.lock},
+          {"cns", c.cns},
+          {"mns", c.mns},
+          {"clients", c.clients},
+          {"workers", c.workers},
+          {"locks", c.locks},
+          {"slots", c.slots},
+          {"zipf", c.zipf},
+          {"read_ratio", c.read_ratio},
+          {"cs_ops", c.cs_ops},
+          {"object_size", c.object_size},
+          {"duration", format_duration(c.duration)},
+          {"warmup", format_duration(c.warmup)},
+          {"nic", Json::parse(sim::to_json(c.nic))}};
+}
+
+}  // namespace
+
+std::string to_json(const MicroConfig& config, const MicroResult& r, std::string_view commit) {
+  const Figures f = figures(config, r);
+  Json mn_ops = Json::object();
+  for (std::size_t k = 0; k < kOpKinds; ++k) {
+    const auto kind = static_cast<OpKind>(k);
+    mn_ops[std::string{to_string(kind)}] = r.counts.of(kind);
+  }
+  Json by_purpose = Json::object();
+  for (std::size_t p = 0; p < kPurposes; ++p) {
+    const auto purpose = static_cast<Purpose>(p);
+    by_purpose[std::string{to_string(purpose)}] = r.counts.of(purpose);
+  }
+  const Json json{
+      {"commit", commit},
+      {"fabric", "sim"},
+      {"lock", config.lock},
+      {"seed", config.seed},
+      {"config", config_json(config)},
+      {"duration_s", seconds_of(config.duration)},
+      {"wall_s", r.wall_s},
+      {"events", r.events},
+      {"trace_hash", fmt::format("{:016x}", r.trace_hash)},
+      {"ops", r.ops},
+      {"throughput_mops", f.throughput_mops},
+      {"latency_us",
+       {{"op", latency(r.op_ns)},
+        {"acquire", latency(r.acquire_ns)},
+        {"release", latency(r.release_ns)},
+        {"data", latency(r.data_ns)}}},
+      {"mn_ops", mn_ops},
+      {"mn_ops_by_purpose", by_purpose},
+      {"mn_ops_per_acquire", f.per_acquire},
+      {"mn_ops_per_release", f.per_release},
+      {"mn_ops_per_op", f.per_op},
+      {"refetches_per_release", f.refetches},
+      {"messages", r.counts.messages},
+      {"fairness",
+       {{"overtakes_per_acquire", ratio(r.overtakes_sum, r.acquires)},
+        {"overtakes",
+         {{"p50", r.overtakes.quantile(500)},
+          {"p99", r.overtakes.quantile(990)},
+          {"max", r.overtakes.max()}}},
+        {"fifo_violations", r.fifo_violations},
+        {"hottest_lock_acquire_us",
+         {{"p50", us(r.hottest_acquire_ns.quantile(500))},
+          {"p99", us(r.hottest_acquire_ns.quantile(990))}}}}},
+      {"lost_updates", r.lost_updates ? Json(*r.lost_updates) : Json()},
+      {"violations", r.violations},
+      {"unfinished_clients", r.failures.size()}};
+  return json.dump(2) + "\n";
+}
+
+std::string summary(const MicroConfig& c, const MicroResult& r) {
+  const Figures f = figures(c, r);
+  std::string text = fmt::format(
+      "{}: {} CNs x {} clients, {} locks, zipf {}, {:.0f} % reads, {} virtual, seed {}\n", c.lock, c.cns,
+      c.clients, format_count(c.locks), c.zipf, c.read_ratio * 100, format_duration(c.duration), c.seed);
+  text += fmt::format("  throughput         {:.3f} M ops/s ({} operations)\n", f.throughput_mops,
+                      format_count(r.ops));
+  const auto line = [&](std::string_view name, const Histogram& h) {
+    text += fmt::format("  {:<18} p50 {:.1f}  p99 {:.1f}  p99.9 {:.1f}  max {:.1f} us\n", name,
+                        us(h.quantile(500)), us(h.quantile(990)), us(h.quantile(999)), us(h.max()));
+  };
+  line("operation", r.op_ns);
+  line("acquire", r.acquire_ns);
+  line("release", r.release_ns);
+  text += fmt::format(
+      "  MN operations      {:.3f} per acquire, {:.3f} per release, {:.3f} per operation\n",
+      f.per_acquire, f.per_release, f.per_op);
+  text += fmt::format("  refetches          {:.4f} per release\n", f.refetches);
+  text += fmt::format("  overtakes          {:.3f} per acquire, {} out of queue order\n",
+                      ratio(r.overtakes_sum, r.acquires), r.fifo_violations);
+  text += fmt::format("  safety             {} violations, {} lost updates\n", r.violations,
+                      r.lost_updates ? fmt::to_string(*r.lost_updates) : "unknown");
+  text += fmt::format("  simulator          {} events in {:.2f} s: {:.2f} M events/s, trace {:016x}\n",
+                      format_count(r.events), r.wall_s,
+                      static_cast<double>(r.events) / r.wall_s / 1e6, r.trace_hash);
+  return text;
+}
+
+}  // namespace declock::bench

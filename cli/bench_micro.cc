@@ -1,0 +1,98 @@
+// declock bench micro
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "bench/micro.h"
+#include "commands.h"
+#include "commit.h"
+#include "exit_codes.h"
+#include "options.h"
+#include "output.h"
+
+namespace declock::cli {
+namespace {
+
+struct Options {
+  bench::MicroConfig config;
+  std::string fabric = "sim";
+  std::string nic = bench::MicroConfig{}.nic.name;
+  std::string json;
+  bool workers_given = false;
+};
+
+int exit_status(const bench::MicroResult& result) {
+  if (result.violations > 0 || result.lost_updates.value_or(0) != 0) return kSafety;
+  return result.failures.empty() ? kFine : kLiveness;
+}
+
+int run(Options& options) {
+  bench::MicroConfig& config = options.config;
+  if (!options.workers_given) config.workers = std::min(config.workers, config.clients);
+  const auto nic = sim::load_nic(options.nic);
+  if (!nic) throw BadInput("--nic: " + nic.error());
+  config.nic = *nic;
+  const auto valid = bench::validate(config);
+  if (!valid) throw BadInput(valid.error());
+  ResultFile json{options.json};
+
+  const std::atomic<bool>& stop = interrupted();
+  bench::MicroResult result;
+  {
+    ProgressLine line;
+    result = bench::run_micro(config, [&](double part) {
+      if (stop) throw CannotRun("interrupted; no result was written");
+      line.show(fmt::format("{}: {:3.0f} % of {} virtual seconds", config.lock, part * 100,
+                            static_cast<double>(config.duration.ns) / 1e9));
+    });
+  }
+  if (!json.is_standard_output()) fmt::print("{}", bench::summary(config, result));
+  json.write(bench::to_json(config, result, DECLOCK_COMMIT));
+  if (!result.failures.empty()) {
+    fmt::print(stderr, "declock: liveness: {} of {} clients did not finish; the first: {}\n",
+               result.failures.size(), config.cns * config.clients, result.failures.front());
+  }
+  if (exit_status(result) == kSafety) fmt::print(stderr, "declock: a safety violation was found\n");
+  return exit_status(result);
+}
+
+}  // namespace
+
+Action add_bench_micro(CLI::App& bench) {
+  CLI::App& app = *bench.add_subcommand(
+      "micro", "Lock, use an object, unlock: throughput, latency and MN operations of a lock");
+  auto options = std::make_shared<Options>();
+  bench::MicroConfig& c = options->config;
+
+  app.add_option("--fabric", options->fabric, "Where to run")->check(one_of({"sim"}));
+  app.add_option("--lock", c.lock, "The lock")->check(one_of(bench::lock_names()));
+  app.add_option("--cns", c.cns, "Compute nodes")->check(whole_number(1, 1024));
+  app.add_option("--mns", c.mns, "Memory nodes")->check(whole_number(1, 64));
+  app.add_option("--clients", c.clients, "Clients per compute node")->check(whole_number(1, 1024));
+  app.add_option("--workers", c.workers, "Cores per compute node that run clients")
+      ->check(whole_number(1, 1024))
+      ->each([options](const std::string&) { options->workers_given = true; });
+  app.add_option("--locks", c.locks, "Locks, each with an object")
+      ->check(whole_number(1, 100'000'000));
+  app.add_option("--slots", c.slots, "Slots per lock; 0: one per client")
+      ->check(whole_number(0, 4096));
+  app.add_option("--zipf", c.zipf, "Skew of the choice of locks; 0: uniform")->check(decimal(0, 10));
+  app.add_option("--read-ratio", c.read_ratio, "Part of the operations that are shared")
+      ->check(decimal(0, 1));
+  app.add_option("--cs-ops", c.cs_ops, "Data operations per critical section")
+      ->check(whole_number(0, 10'000));
+  app.add_option("--object-size", c.object_size, "Bytes per object, in whole words")
+      ->check(whole_number(8, 16'384));
+  add_duration(app, "--duration", c.duration, "Virtual time that is measured", microseconds(1),
+               seconds(3600));
+  add_duration(app, "--warmup", c.warmup, "Virtual time before that", Duration{}, seconds(3600));
+  app.add_option("--seed", c.seed, "The same seed gives the same run")
+      ->check(whole_number(0, ~std::uint64_t{0}));
+  app.add_option("--nic", options->nic, "The network's model: a name or a file ('declock nic' prints one)")
+      ->type_name("NAME|FILE");
+  app.add_option("--json", options->json, "Write the result there; - is standard output")
+      ->type_name("FILE");
+  return [options] { return run(*options); };
+}
+
+}  // namespace declock::cli

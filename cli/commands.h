@@ -1,0 +1,25 @@
+// The subcommands. Each adds its options to the program, and returns what to run once they are parsed.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <stdexcept>
+
+namespace declock::cli {
+
+// Thrown by a command for input that is wrong as a whole; the text becomes the one line of the error.
+struct BadInput : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+// Thrown when the work could not be done, or not to the end.
+struct CannotRun : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+using Action = std::function<int()>;  // returns the exit status
+
+Action add_bench_micro(CLI::App& bench);
+Action add_explore(CLI::App& program);
+Action add_nic(CLI::App& program);
+
+}  // namespace declock::cli

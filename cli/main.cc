@@ -1,0 +1,61 @@
+// The declock program: finds the subcommand, and turns what went wrong into one line.
+#include <fmt/format.h>
+
+#include <map>
+
+#include "commands.h"
+#include "commit.h"
+#include "exit_codes.h"
+
+namespace declock::cli {
+namespace {
+
+int fail(ExitCode code, std::string_view what) {
+  std::string line{what};
+  for (char& c : line) {
+    if (c == '\n') c = ' ';
+  }
+  fmt::print(stderr, "declock: {}\n", line);
+  return code;
+}
+
+// The command line up to the first option, for the hint at --help.
+std::string command_path(const CLI::App& app) {
+  std::string path = app.get_name();
+  for (const CLI::App* chosen : app.get_subcommands()) path += " " + command_path(*chosen);
+  return path;
+}
+
+int main(int argc, char** argv) {
+  CLI::App program{"DecLock: a reader-writer lock for disaggregated memory", "declock"};
+  program.set_version_flag("--version", "declock " DECLOCK_COMMIT);
+  program.require_subcommand(1);
+  program.get_formatter()->column_width(34);
+  program.option_defaults()->always_capture_default();
+  CLI::App& bench = *program.add_subcommand("bench", "Benchmarks");
+  bench.require_subcommand(1);
+  const std::map<std::string, Action> actions{{"micro", add_bench_micro(bench)},
+                                              {"explore", add_explore(program)},
+                                              {"nic", add_nic(program)}};
+  try {
+    program.parse(argc, argv);
+    const CLI::App* chosen = program.get_subcommands().front();
+    if (chosen == &bench) chosen = bench.get_subcommands().front();
+    return actions.at(chosen->get_name())();
+  } catch (const CLI::Success& asked) {
+    return program.exit(asked);  // --help, --version
+  } catch (const CLI::ParseError& error) {
+    return fail(kBadInput, fmt::format("{}; see '{} --help'", error.what(), command_path(program)));
+  } catch (const BadInput& error) {
+    return fail(kBadInput, error.what());
+  } catch (const CannotRun& error) {
+    return fail(kIncomplete, error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(kIncomplete, "out of memory; use fewer locks, clients or states");
+  }
+}
+
+}  // namespace
+}  // namespace declock::cli
+
+int main(int argc, char** argv) { return declock::cli::main(argc, argv); }

@@ -1,0 +1,18 @@
+// declock nic
+#include <fmt/format.h>
+
+#include "commands.h"
+#include "exit_codes.h"
+#include "sim/nic.h"
+
+namespace declock::cli {
+
+Action add_nic(CLI::App& program) {
+  program.add_subcommand("nic", "Print the built-in model of the network as a file for --nic");
+  return [] {
+    fmt::print("{}", sim::to_json(sim::NicModel{}));
+    return static_cast<int>(kFine);
+  };
+}
+
+}  // namespace declock::cli

@@ -1,0 +1,21 @@
+// Text for people: durations with a unit ("2s", "100ms", "200us", "50ns") and large counts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "base/time.h"
+
+namespace declock {
+
+// Accepts a number with at most one fraction ("1.5ms") and a unit; the result is exact in nanoseconds.
+Result<Duration, std::string> parse_duration(std::string_view text);
+
+std::string format_duration(Duration d);
+
+// 1234567 -> "1,234,567"
+std::string format_count(std::uint64_t n);
+
+}  // namespace declock

@@ -1,0 +1,99 @@
+// Acquiring a CQL lock (paper section 4.2, "Lock acquisition workflow").
+#pragma once
+
+#include <algorithm>
+
+#include "cql/cql.h"
+
+namespace declock::cql {
+
+template <Rules kRules>
+CqlLock<kRules>::CqlLock(Endpoint& endpoint, const LockShape& shape, Membership self, Limits limits)
+    : endpoint_(endpoint), shape_(shape), self_(self), limits_(limits) {
+  endpoint.set_receiver(&inbox_);
+}
+
+template <Rules kRules>
+Task<Result<Hold>> CqlLock<kRules>::acquire(RemoteAddr lock, Mode mode) {
+  for (;;) {  // once more after each reset that came between, and those are rare and bounded in time
+    Op enter = Op::fetch_add(lock, shape_.header.acquire_delta(mode), Purpose::acquire);
+    const Result<void> posted = co_await endpoint_.post(enter);
+    if (!posted) co_return Failure{posted.error()};
+    const Header found = shape_.header.decode(enter.old);
+
+    if (found.reset_id != ResetId{0}) {
+      // Aborted. The counts that this FAA changed are the reset's to clean up, never ours (H14).
+      const Result<void> over = co_await await_end_of_reset(lock);
+      if (!over) co_return Failure{over.error()};
+      continue;
+    }
+    // H24: the ticket is about to repeat. H10: more requests than members; an entry would hit another's.
+    if (found.end() >= shape_.header.ticket_limit() || found.qsize >= shape_.slots) {
+      co_return Failure{Errc::stuck};
+    }
+    const bool held = found.qsize == 0 || (mode == Mode::shared && found.wcnt == 0);
+    if (held) co_return Hold{lock, mode, found.epoch, found.end()};
+    co_return co_await enqueue_and_wait(lock, mode, found);
+  }
+}
+
+template <Rules kRules>
+Task<Result<Hold>> CqlLock<kRules>::enqueue_and_wait(RemoteAddr lock, Mode mode, Header found) {
+  const Ticket ticket = found.end();
+  Wait grant{inbox_, Grant{lock, found.epoch, ticket}};
+
+  const std::uint64_t entry = encode(entry_for(ticket, found.epoch, mode));
+  Op announce = Op::write(shape_.slot_addr(lock, slot_for(ticket)), {&entry, 1}, Purpose::acquire);
+  const Result<void> posted = co_await endpoint_.post(announce);
+  if (!posted) co_return Failure{posted.error()};
+
+  co_await grant;  // a holder that lives hands over (I3): this ends when those ahead have released
+  co_return Hold{lock, mode, found.epoch, ticket};
+}
+
+// With READs, never with another FAA: it would only add to the counts that the reset has to clean (H7).
+template <Rules kRules>
+Task<Result<void>> CqlLock<kRules>::await_end_of_reset(RemoteAddr lock) {
+  Worker& worker = endpoint_.worker();
+  const Time deadline = worker.now() + limits_.reset;
+  Duration pause = microseconds(2);
+  while (worker.now() < deadline) {
+    co_await worker.sleep_for(pause);
+    pause = std::min(pause + pause, milliseconds(1));
+    std::uint64_t word = 0;
+    Op look = Op::read(lock, {&word, 1}, Purpose::acquire);
+    const Result<void> posted = co_await endpoint_.post(look);
+    if (!posted) co_return posted;
+    if (shape_.header.decode(word).reset_id == ResetId{0}) co_return Result<void>{};
+  }
+  co_return Failure{Errc::stuck};
+}
+
+template <Rules kRules>
+std::uint32_t CqlLock<kRules>::slot_for(Ticket ticket) const {
+  if (shape_.queue == QueueLayout::owner) return self_.slot.value;
+  return static_cast<std::uint32_t>(ticket.value % shape_.slots);
+}
+
+template <Rules kRules>
+Entry CqlLock<kRules>::entry_for(Ticket ticket, Epoch epoch, Mode mode) const {
+  const std::int64_t now_us = endpoint_.worker().now().ns / 1000;
+  const Timestamp asked{static_cast<std::uint16_t>(now_us)};
+  if (shape_.queue == QueueLayout::owner) {
+    return {static_cast<std::uint32_t>(ticket.value), epoch, mode, asked, self_.worker};
+  }
+  const auto version = static_cast<std::uint16_t>(ticket.value / shape_.slots + 1);
+  return {RingTag{version, self_.slot}.packed(), epoch, mode, asked, self_.worker};
+}
+
+template <Rules kRules>
+Task<Result<Token>> CqlLock<kRules>::token(Hold hold) {
+  CHECK(hold.mode == Mode::exclusive);
+  std::uint64_t wraps = 0;
+  Op look = Op::read(shape_.wraps_addr(hold.lock), {&wraps, 1}, Purpose::acquire);
+  const Result<void> posted = co_await endpoint_.post(look);
+  if (!posted) co_return Failure{posted.error()};
+  co_return Token{endpoint_.incarnation(hold.lock.mn), wraps, hold.ticket};
+}
+
+}  // namespace declock::cql

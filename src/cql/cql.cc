@@ -1,0 +1,10 @@
+#include "cql/cql.h"
+
+#include "cql/acquire.h"
+#include "cql/release.h"
+
+namespace declock::cql {
+
+template class CqlLock<kAllRules>;
+
+}  // namespace declock::cql

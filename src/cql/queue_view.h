@@ -1,0 +1,90 @@
+// What a releaser sees of a lock: the header and the slots, read in one READ that may be torn. Slots of
+// requests that came and went, or whose entry is on its way, hold something old; a view shows only the
+// entries that belong to the tickets asked for.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "cql/rules.h"
+#include "layout/entry.h"
+#include "layout/lock_shape.h"
+
+namespace declock::cql {
+
+// A waiter that has written its entry.
+struct Waiter {
+  Ticket ticket{};
+  Mode mode;
+  Slot owner;
+  WorkerId worker{};
+};
+
+template <Rules kRules>
+class QueueView {
+ public:
+  // Looks for the tickets [begin, end) of one epoch in `words`: the header, then the slots.
+  QueueView(const LockShape& shape, std::span<const std::uint64_t> words, Epoch epoch, Ticket begin,
+            Ticket end)
+      : shape_(shape), words_(words), epoch_(epoch), begin_(begin), end_(end) {}
+
+  Header header() const { return shape_.header.decode(words_[0]); }
+  Ticket begin() const { return begin_; }
+  Ticket end() const { return end_; }
+
+  // Calls fn(const Waiter&) for every waiter in sight, in no particular order.
+  template <class Fn>
+  void for_each(Fn fn) const {
+    if (shape_.queue == QueueLayout::owner) {
+      for (std::uint32_t slot = 0; slot < shape_.slots; ++slot) see_owner_slot(slot, fn);
+    } else {
+      for (Ticket t = begin_; t < end_; t.value += 1) see_ring_slot(t, fn);
+    }
+  }
+
+  // Ring only: a later request has written over an entry that is still needed.
+  bool overwritten() const {
+    if (shape_.queue == QueueLayout::owner) return false;
+    for (Ticket t = begin_; t < end_; t.value += 1) {
+      const Entry entry = ring_entry(t);
+      const int ahead = RingTag::unpack(entry.tag).version - ring_version(t);
+      if (entry.epoch == epoch_ && ahead > 0) return true;
+    }
+    return false;
+  }
+
+  std::uint16_t ring_version(Ticket t) const {
+    return static_cast<std::uint16_t>(t.value / shape_.slots + 1);
+  }
+
+ private:
+  template <class Fn>
+  void see_owner_slot(std::uint32_t slot, Fn& fn) const {
+    const std::uint64_t word = words_[1 + slot];
+    if (word == 0) return;
+    const Entry entry = decode_entry(word);
+    if (entry.epoch != epoch_) return;  // H6
+    Ticket ticket{entry.tag};
+    if (!kRules.tickets_match) ticket = begin_;
+    if (ticket < begin_ || ticket >= end_) return;
+    fn(Waiter{ticket, entry.mode, Slot{static_cast<std::uint16_t>(slot)}, entry.worker});
+  }
+
+  template <class Fn>
+  void see_ring_slot(Ticket t, Fn& fn) const {
+    const Entry entry = ring_entry(t);
+    const RingTag tag = RingTag::unpack(entry.tag);
+    if (entry.epoch != epoch_ || tag.version != ring_version(t)) return;
+    fn(Waiter{t, entry.mode, tag.owner, entry.worker});
+  }
+
+  Entry ring_entry(Ticket t) const { return decode_entry(words_[1 + t.value % shape_.slots]); }
+
+  const LockShape& shape_;
+  std::span<const std::uint64_t> words_;
+  Epoch epoch_;
+  Ticket begin_;
+  Ticket end_;
+};
+
+}  // namespace declock::cql

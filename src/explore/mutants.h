@@ -1,0 +1,23 @@
+// The locks that can be explored: the production code, and the same code with one rule left out.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "cql/cql.h"
+
+namespace declock::explore {
+
+// An index into cql::kRuleInfos, or nothing for the production code.
+using LeftOut = std::optional<std::size_t>;
+
+// Takes a hazard's id ("H28") or a rule's name ("writer-owes").
+Result<LeftOut, std::string> find_rule(std::string_view name);
+
+std::unique_ptr<LockClient> make_cql(LeftOut rule, Endpoint& endpoint, const LockShape& shape,
+                                     cql::Membership self);
+
+}  // namespace declock::explore

@@ -1,0 +1,91 @@
+#include "fabric/fabric.h"
+
+namespace declock {
+
+std::string_view to_string(OpKind kind) {
+  constexpr std::array<std::string_view, kOpKinds> kNames{"read", "write", "fetch_add",
+                                                          "compare_swap"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string_view to_string(Purpose purpose) {
+  constexpr std::array<std::string_view, kPurposes> kNames{
+      "acquire", "release", "refetch", "prefetch", "reset", "sync", "data", "verify"};
+  return kNames[static_cast<std::size_t>(purpose)];
+}
+
+Op Op::read(RemoteAddr addr, std::span<std::uint64_t> into, Purpose purpose) {
+  return {.kind = OpKind::read, .purpose = purpose, .addr = addr, .into = into};
+}
+
+Op Op::write(RemoteAddr addr, std::span<const std::uint64_t> from, Purpose purpose) {
+  return {.kind = OpKind::write, .purpose = purpose, .addr = addr, .from = from};
+}
+
+Op Op::fetch_add(RemoteAddr addr, std::uint64_t delta, Purpose purpose) {
+  return {.kind = OpKind::fetch_add, .purpose = purpose, .addr = addr, .operand = delta};
+}
+
+Op Op::compare_swap(RemoteAddr addr, std::uint64_t expected, std::uint64_t desired,
+                    Purpose purpose) {
+  return {.kind = OpKind::compare_swap,
+          .purpose = purpose,
+          .addr = addr,
+          .operand = desired,
+          .expected = expected};
+}
+
+std::uint64_t OpCounts::of(OpKind kind) const {
+  std::uint64_t sum = 0;
+  for (const std::uint64_t n : by_kind_and_purpose[static_cast<std::size_t>(kind)]) sum += n;
+  return sum;
+}
+
+std::uint64_t OpCounts::of(Purpose purpose) const {
+  std::uint64_t sum = 0;
+  for (const auto& by_purpose : by_kind_and_purpose) {
+    sum += by_purpose[static_cast<std::size_t>(purpose)];
+  }
+  return sum;
+}
+
+OpCounts& OpCounts::operator+=(const OpCounts& other) {
+  for (std::size_t k = 0; k < kOpKinds; ++k) {
+    for (std::size_t p = 0; p < kPurposes; ++p) {
+      by_kind_and_purpose[k][p] += other.by_kind_and_purpose[k][p];
+    }
+  }
+  messages += other.messages;
+  return *this;
+}
+
+OpCounts& OpCounts::operator-=(const OpCounts& other) {
+  for (std::size_t k = 0; k < kOpKinds; ++k) {
+    for (std::size_t p = 0; p < kPurposes; ++p) {
+      by_kind_and_purpose[k][p] -= other.by_kind_and_purpose[k][p];
+    }
+  }
+  messages -= other.messages;
+  return *this;
+}
+
+void Doorbell::ring() {
+  for (const Op* op : ops()) {
+    CHECK(op->addr.mn == ops_[0]->addr.mn);
+    CHECK(op->addr.offset % 8 == 0 && op->words() > 0);
+    endpoint_.counts_.add(*op);
+  }
+  endpoint_.ring(*this);
+}
+
+Doorbell::~Doorbell() {
+  if (!done_) endpoint_.abandon(*this);
+}
+
+void Doorbell::complete(Errc status) {
+  done_ = true;
+  status_ = status;
+  if (waiter_) waiter_.resume();
+}
+
+}  // namespace declock

@@ -1,0 +1,176 @@
+// The fabric: what a lock may ask of the network. One small contract, several implementations; the
+// protocols above never know which one they run on.
+//
+// One-sided operations act on a memory node (MN) without its CPU. They are posted in chains: one
+// doorbell, one completion.
+//
+//   F1  Operations of one endpoint on one MN take effect in the order in which they were posted,
+//       inside a chain and from one chain to the next.
+//   F2  A completion without error means that every operation of the chain took effect exactly once.
+//       With Errc::outcome_unknown each of them may or may not have, or may yet.
+//   F3  fetch_add and compare_swap are atomic on an aligned 8-byte word. A read or a write of several
+//       words is not: it may tear between words, never inside one.
+//   F4  Messages between endpoints are reliable and arrive in order per pair while both ends live.
+//   F5  Every operation is counted, by kind and by purpose, when it is posted.
+//
+// An endpoint belongs to one worker and is used from its thread alone.
+#pragma once
+
+#include <array>
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/check.h"
+#include "base/result.h"
+#include "layout/ids.h"
+#include "runtime/worker.h"
+
+namespace declock {
+
+enum class OpKind : std::uint8_t { read, write, fetch_add, compare_swap };
+inline constexpr std::size_t kOpKinds = 4;
+std::string_view to_string(OpKind kind);
+
+constexpr bool is_atomic(OpKind kind) { return kind >= OpKind::fetch_add; }
+
+// What an operation is for. Nothing that a lock costs can hide: every purpose is reported.
+enum class Purpose : std::uint8_t { acquire, release, refetch, prefetch, reset, sync, data, verify };
+inline constexpr std::size_t kPurposes = 8;
+std::string_view to_string(Purpose purpose);
+
+// One operation. The memory behind `into` and `from` belongs to the caller and must stay until the
+// completion.
+struct Op {
+  OpKind kind;
+  Purpose purpose;
+  RemoteAddr addr;
+  std::span<std::uint64_t> into = {};        // read
+  std::span<const std::uint64_t> from = {};  // write
+  std::uint64_t operand = 0;                 // fetch_add: what to add; compare_swap: the new word
+  std::uint64_t expected = 0;                // compare_swap
+  std::uint64_t old = 0;                     // atomics: the word before; valid after the completion
+
+  static Op read(RemoteAddr addr, std::span<std::uint64_t> into, Purpose purpose);
+  static Op write(RemoteAddr addr, std::span<const std::uint64_t> from, Purpose purpose);
+  static Op fetch_add(RemoteAddr addr, std::uint64_t delta, Purpose purpose);
+  static Op compare_swap(RemoteAddr addr, std::uint64_t expected, std::uint64_t desired,
+                         Purpose purpose);
+
+  std::size_t words() const { return is_atomic(kind) ? 1 : into.size() + from.size(); }
+};
+
+struct OpCounts {
+  std::array<std::array<std::uint64_t, kPurposes>, kOpKinds> by_kind_and_purpose{};
+  std::uint64_t messages = 0;
+
+  void add(const Op& op) {
+    by_kind_and_purpose[static_cast<std::size_t>(op.kind)][static_cast<std::size_t>(op.purpose)] += 1;
+  }
+  std::uint64_t of(OpKind kind) const;
+  std::uint64_t of(Purpose purpose) const;
+  OpCounts& operator+=(const OpCounts& other);
+  OpCounts& operator-=(const OpCounts& other);
+};
+
+// Small, and copied; what the words mean is between sender and receiver.
+struct Message {
+  std::array<std::uint64_t, 3> words{};
+};
+
+class Receiver {
+ public:
+  virtual ~Receiver() = default;
+  // Called from the worker's run loop, never inside a coroutine.
+  virtual void on_message(EndpointId from, const Message& message) = 0;
+};
+
+class Endpoint;
+
+// A chain of operations that was posted; co_await it for the completion. If it is complete already,
+// that costs no suspension.
+class [[nodiscard]] Doorbell {
+ public:
+  static constexpr std::size_t kOpsMax = 4;
+
+  template <class... Ops>
+  explicit Doorbell(Endpoint& endpoint, Ops&... ops)
+      : endpoint_(endpoint), ops_{&ops...}, count_(sizeof...(ops)) {
+    static_assert(sizeof...(ops) >= 1 && sizeof...(ops) <= kOpsMax);
+    ring();
+  }
+  Doorbell(const Doorbell&) = delete;
+  Doorbell& operator=(const Doorbell&) = delete;
+  ~Doorbell();
+
+  bool await_ready() const noexcept { return done_; }
+  void await_suspend(std::coroutine_handle<> waiter) noexcept { waiter_ = waiter; }
+  Result<void> await_resume() const {
+    if (status_ != Errc::ok) return Failure{status_};
+    return {};
+  }
+
+  // For fabrics.
+  std::span<Op* const> ops() const { return {ops_.data(), count_}; }
+  // The chain is complete: resumes whoever waits for it.
+  void complete(Errc status);
+
+ private:
+  void ring();
+
+  Endpoint& endpoint_;
+  std::array<Op*, kOpsMax> ops_;
+  std::size_t count_;
+  bool done_ = false;
+  Errc status_ = Errc::ok;
+  std::coroutine_handle<> waiter_;
+};
+
+class Endpoint {
+ public:
+  Endpoint(EndpointId id, Worker& worker) : id_(id), worker_(worker) {}
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+  virtual ~Endpoint() = default;
+
+  EndpointId id() const { return id_; }
+  Worker& worker() { return worker_; }
+
+  // Posts a chain with one doorbell. REQUIRES: all operations address the same MN.
+  template <class... Ops>
+  Doorbell post(Ops&... ops) {
+    return Doorbell{*this, ops...};
+  }
+
+  // Posts a message and does not wait.
+  void send(EndpointId to, const Message& message) {
+    counts_.messages += 1;
+    transmit(to, message);
+  }
+  void set_receiver(Receiver* receiver) { receiver_ = receiver; }
+
+  // Grows each time that the MN restarts with fresh memory.
+  virtual std::uint32_t incarnation(MnId mn) const = 0;
+
+  const OpCounts& counts() const { return counts_; }
+
+ protected:
+  friend class Doorbell;
+  virtual void ring(Doorbell& doorbell) = 0;
+  // The coroutine behind the doorbell is gone: its memory must not be touched any more. The operations
+  // take effect all the same.
+  virtual void abandon(Doorbell& doorbell) = 0;
+  virtual void transmit(EndpointId to, const Message& message) = 0;
+
+  Receiver* receiver() const { return receiver_; }
+
+ private:
+  EndpointId id_;
+  Worker& worker_;
+  Receiver* receiver_ = nullptr;
+  OpCounts counts_;
+};
+
+}  // namespace declock

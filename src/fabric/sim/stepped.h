@@ -1,0 +1,134 @@
+// The simulated fabric, second half, with no clock: at each step the caller picks one of the things that
+// can happen next. `declock explore` picks all of them.
+//
+// An effect on memory, the completion of a chain and the delivery of a message are separate steps. A
+// read of several words may see each word at another moment, in any order, between the moment it may
+// begin and its completion: so it keeps, per word, every value that the word had in that time, and its
+// completion is one step for each combination.
+//
+// Two runs are in the same state if they agree in memory, in what is in flight, and in what every client
+// has observed since it began its operation: a client is deterministic, so what it does next follows
+// from that. A repeated read that sees the same words again tells it nothing new and does not count; a
+// loop of refetches is then a step from a state to itself, a stutter.
+#pragma once
+
+#include <array>
+#include <coroutine>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "sim/engine.h"
+
+namespace declock::sim {
+
+// Something that can happen next.
+struct Choice {
+  enum class Kind : std::uint8_t {
+    effect,    // the next operation of endpoint `who` takes effect
+    complete,  // the oldest chain of `who` completes; its reads see combination `variant`
+    deliver,   // the oldest message from `who` to `to` arrives
+    resume,    // `who`, paused of its own will, goes on
+    timer,     // `who`-th of the earliest timers fires
+  };
+  Kind kind;
+  std::uint8_t who = 0;
+  std::uint8_t to = 0;
+  std::uint8_t variant = 0;
+};
+
+class SteppedEngine final : public Engine {
+ public:
+  // `words` of MN 0's memory, from its beginning, are part of the state.
+  explicit SteppedEngine(std::size_t words) : Engine(1, 0), words_(words) {}
+
+  SimEndpoint& add_endpoint(SimWorker& worker) override;
+
+  // Timers are offered only when nothing else can happen.
+  void enabled(std::vector<Choice>& out) const;
+  void perform(Choice choice);
+  std::uint64_t digest() const;
+
+  // Back to the beginning. REQUIRES: all coroutines are gone.
+  void restart();
+
+  // The client at this endpoint keeps nothing of its earlier operations: what it observed is forgotten.
+  void begin_operation(EndpointId who, std::uint64_t number);
+
+  // co_await engine.pause(id): goes on when the caller picks `resume`.
+  class Pause {
+   public:
+    Pause(SteppedEngine& engine, EndpointId who) : engine_(engine), who_(who) {}
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+    ~Pause() { engine_.lanes_[who_.value].paused = nullptr; }
+    bool await_ready() const noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> waiter) {
+      engine_.lanes_[who_.value].paused = waiter;
+    }
+    void await_resume() const noexcept {}
+
+   private:
+    SteppedEngine& engine_;
+    EndpointId who_;
+  };
+  Pause pause(EndpointId who) { return {*this, who}; }
+
+  Time now() const override { return now_; }
+
+  // For stories: the step that `effect` would take, the chain that `complete` would complete, the letter
+  // that `deliver` would deliver, what a read of it would see; and everything that is posted or sent.
+  const Flight::Step& next_step(std::uint8_t who) const;
+  const Flight& oldest_flight(std::uint8_t who) const { return *lanes_[who].flights.front(); }
+  std::vector<std::uint64_t> would_see(const Choice& choice, std::size_t step) const;
+  const Letter& next_letter(const Choice& choice) const { return letters_[find_letter(choice)]; }
+  std::function<void(const Flight&)> posted;
+  std::function<void(const Letter&)> sent;
+
+ private:
+  // What a read may see.
+  struct Sight {
+    std::vector<std::uint64_t> first;                               // at the moment it began
+    std::vector<std::pair<std::uint32_t, std::uint64_t>> later;  // (word, value), each once
+    bool open = false;                                              // still looking
+  };
+  struct Lane {  // of one endpoint
+    std::vector<Flight*> flights;  // posted and not completed, oldest first
+    std::uint64_t observed = 0;
+    std::uint64_t last_read = 0;  // digest of the last observation if it was a read alone
+    std::coroutine_handle<> paused;
+  };
+  struct Alarm {
+    Timer* timer;
+    Time when;
+  };
+
+  void on_post(Flight& flight) override;
+  void on_send(const Letter& letter) override;
+  void on_arm(Timer& timer, Time when) override;
+  void on_disarm(Timer& timer) override;
+
+  static Flight* next_to_take(const Lane& lane);
+  Sight& sight(const Flight& flight, std::size_t step) { return sights_[flight.index][step]; }
+  const Sight& sight(const Flight& flight, std::size_t step) const {
+    return sights_[flight.index][step];
+  }
+  void begin_reads(Lane& lane);
+  void take_next(Lane& lane);
+  void show_to_open_reads(const Flight::Step& step);
+  std::size_t variants(const Flight& flight) const;
+  static std::vector<std::uint64_t> words_seen(const Sight& seen, std::size_t& variant);
+  void fill_reads(Flight& flight, std::size_t variant);
+  void observe_completion(Lane& lane, const Flight& flight);
+  std::size_t find_letter(const Choice& choice) const;
+
+  std::size_t words_;
+  Time now_;
+  std::vector<Lane> lanes_;
+  std::vector<Letter> letters_;  // in the order in which they were sent
+  std::vector<Alarm> alarms_;
+  std::vector<std::array<Sight, Doorbell::kOpsMax>> sights_;  // by flight
+};
+
+}  // namespace declock::sim

@@ -1,0 +1,220 @@
+#include "sim/timed.h"
+
+#include <algorithm>
+
+#include "base/mix.h"
+
+namespace declock::sim {
+namespace {
+
+// Hands out indices into a vector, the freed ones first.
+template <class T>
+std::uint32_t place(std::vector<T>& items, std::vector<std::uint32_t>& idle, T item) {
+  if (idle.empty()) {
+    items.push_back(item);
+    return static_cast<std::uint32_t>(items.size() - 1);
+  }
+  const std::uint32_t index = idle.back();
+  idle.pop_back();
+  items[index] = item;
+  return index;
+}
+
+template <class T>
+T& at_grown(std::vector<T>& items, std::size_t index) {
+  if (index >= items.size()) items.resize(index + 1);
+  return items[index];
+}
+
+}  // namespace
+
+TimedEngine::TimedEngine(const NicModel& model, unsigned mns, std::uint64_t seed)
+    : Engine(mns, seed), model_(model), network_(seed, 0) {
+  units_.resize(mns * static_cast<std::size_t>(model.processing_units));
+  nics_.resize(mns);
+  for (Nic& nic : nics_) nic.slot_free.resize(static_cast<std::size_t>(model.atomic_slots));
+}
+
+bool TimedEngine::step() {
+  if (heap_.empty()) return false;
+  const Event event = heap_.top();
+  heap_.pop();
+  now_ = Time{event.at_ns};
+  events_ += 1;
+  happen(event);
+  return true;
+}
+
+void TimedEngine::run_until(Time end) {
+  while (!heap_.empty() && heap_.top().at_ns <= end.ns) step();
+  now_ = std::max(now_, end);
+}
+
+void TimedEngine::happen(const Event& event) {
+  switch (event.kind) {
+    case EventKind::arrive:
+      arrive(flight(event.index));
+      break;
+    case EventKind::retry_unit:
+      units_[event.index].blocked = false;
+      work_off(event.index);
+      break;
+    case EventKind::tear: {
+      const Torn torn = torn_[event.index];
+      idle_torn_.push_back(event.index);
+      Flight& reader = flight(torn.flight);
+      sample(reader, reader.steps[reader.count - 1], torn.begin, torn.end);
+      break;
+    }
+    case EventKind::complete:
+      complete(flight(event.index));
+      break;
+    case EventKind::deliver: {
+      const Letter letter = letters_[event.index];
+      idle_letters_.push_back(event.index);
+      deliver(letter);
+      break;
+    }
+    case EventKind::timer: {
+      Timer* timer = timers_[event.index];
+      idle_timers_.push_back(event.index);
+      if (timer != nullptr) fire(*timer);
+      break;
+    }
+  }
+}
+
+Duration TimedEngine::way(std::int64_t base_ns) {
+  Duration d = Duration{base_ns} + network_.exponential(Duration{model_.jitter_mean_ns});
+  if (network_.one_in(static_cast<std::uint64_t>(model_.hiccup_one_in))) d.ns += model_.hiccup_ns;
+  return d;
+}
+
+Time TimedEngine::charge_cpu(std::uint32_t worker, std::int64_t ns) {
+  Time& free = at_grown(core_free_, worker);
+  free = std::max(free, now_) + Duration{ns};
+  return free;
+}
+
+TimedEngine::QueuePair& TimedEngine::pair_of(const Flight& flight) {
+  const std::size_t index = flight.from.value * nics_.size() + flight.mn().value;
+  if (index >= pairs_.size()) {
+    const auto units = static_cast<std::uint64_t>(model_.processing_units);
+    for (std::size_t i = pairs_.size(); i <= index; ++i) {
+      const std::uint64_t nic = i % nics_.size();
+      pairs_.emplace_back().unit = static_cast<std::uint32_t>(nic * units + mix(1, i) % units);
+    }
+  }
+  return pairs_[index];
+}
+
+void TimedEngine::on_post(Flight& flight) {
+  QueuePair& pair = pair_of(flight);
+  const Time posted = charge_cpu(flight.worker, model_.verb_cpu_ns * flight.count);
+  pair.last_arrival = std::max(pair.last_arrival, posted + way(model_.one_way_ns));
+  heap_.push(pair.last_arrival, EventKind::arrive, flight.index);
+}
+
+void TimedEngine::on_send(const Letter& letter) {
+  const Time posted = charge_cpu(endpoint(letter.from).worker_index(), model_.message_cpu_ns);
+  Time& last = last_delivery_[std::uint64_t{letter.from.value} << 32 | letter.to.value];
+  last = std::max(last, posted + way(model_.message_one_way_ns));
+  heap_.push(last, EventKind::deliver, place(letters_, idle_letters_, letter));
+}
+
+void TimedEngine::on_arm(Timer& timer, Time when) {
+  const std::uint32_t index = place(timers_, idle_timers_, &timer);
+  timer.armed_as = index + std::uint64_t{1};
+  heap_.push(std::max(when, now_), EventKind::timer, index);
+}
+
+void TimedEngine::on_disarm(Timer& timer) { timers_[timer.armed_as - 1] = nullptr; }
+
+void TimedEngine::arrive(Flight& flight) {
+  const QueuePair& pair = pair_of(flight);
+  if (pair.torn_until > now_) {
+    heap_.push(pair.torn_until, EventKind::arrive, flight.index);
+    return;
+  }
+  flight.ready = now_;
+  Unit& unit = units_[pair.unit];
+  unit.waiting.push_back(flight.index);
+  if (!unit.blocked) work_off(pair.unit);
+}
+
+void TimedEngine::work_off(std::uint32_t index) {
+  Unit& unit = units_[index];
+  while (!unit.waiting.empty()) {
+    Flight& first = flight(unit.waiting.front());
+    if (!serve(first)) {
+      unit.blocked = true;
+      const Flight::Step& step = first.steps[first.taken];
+      heap_.push(slot_of(step), EventKind::retry_unit, index);
+      return;
+    }
+    unit.waiting.pop_front();
+    QueuePair& pair = pair_of(first);
+    pair.last_completion =
+        std::max(pair.last_completion, first.ready + way(model_.one_way_ns));
+    heap_.push(pair.last_completion, EventKind::complete, first.index);
+  }
+}
+
+// False: an atomic waits for its slot.
+bool TimedEngine::serve(Flight& flight) {
+  Nic& nic = nics_[flight.mn().value];
+  while (flight.taken < flight.count) {
+    Flight::Step& step = flight.steps[flight.taken];
+    if (is_atomic(step.kind) && slot_of(step) > now_) return false;
+    const Time done = serve_step(flight, step, nic);
+    flight.ready = std::max(flight.ready, done);
+    flight.taken += 1;
+  }
+  return true;
+}
+
+// When the NIC is done with this step. Effects happen in the order in which steps enter the pipeline,
+// so they may be applied here although the step's turn comes a little later.
+Time TimedEngine::serve_step(Flight& flight, Flight::Step& step, Nic& nic) {
+  const auto bytes = static_cast<std::int64_t>(8 * step.words);
+  Time begin = std::max(now_, nic.pipeline_free);
+  if (is_atomic(step.kind)) {
+    nic.pipeline_free = begin + Duration{model_.atomic_ns};
+    slot_of(step) = begin + Duration{model_.atomic_slot_held_ns};
+    take_effect(flight, step);
+    return slot_of(step);
+  }
+  nic.pipeline_free = begin + Duration{model_.read_write_ns};
+  std::int64_t& link_free_ps =
+      step.kind == OpKind::write ? nic.inbound_free_ps : nic.outbound_free_ps;
+  link_free_ps =
+      std::max(link_free_ps, nic.pipeline_free.ns * 1000) + bytes * model_.payload_ps_per_byte;
+  Time done{link_free_ps / 1000};
+  if (step.kind == OpKind::write) {
+    take_effect(flight, step);
+  } else {
+    done = std::max(done, read_words(flight, step));
+  }
+  return done;
+}
+
+// When the last word has been seen.
+Time TimedEngine::read_words(Flight& flight, Flight::Step& step) {
+  // Only the last read of a chain is torn: what follows in the chain must not overtake it (F1).
+  const bool last = flight.taken + 1 == flight.count;
+  if (step.words < 2 || !last ||
+      !network_.one_in(static_cast<std::uint64_t>(model_.torn_read_one_in))) {
+    sample(flight, step, 0, step.words);
+    return now_;
+  }
+  const std::size_t cut = 1 + network_.below(step.words - 1);
+  const bool head_first = network_.below(2) == 0;
+  sample(flight, step, head_first ? 0 : cut, head_first ? cut : step.words);
+  const Torn rest{flight.index, head_first ? cut : 0, head_first ? step.words : cut};
+  const Time until = now_ + Duration{model_.torn_read_gap_ns};
+  pair_of(flight).torn_until = until;
+  heap_.push(until, EventKind::tear, place(torn_, idle_torn_, rest));
+  return until;
+}
+
+}  // namespace declock::sim

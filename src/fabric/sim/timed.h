@@ -1,0 +1,104 @@
+// The simulated fabric, second half, in virtual time: the NIC model says when things happen.
+//
+// A chain costs its core some CPU, travels to the MN, and is processed there by the unit that its queue
+// pair hashes to. Units work in order. An operation takes its turn in the NIC-wide pipeline; an atomic
+// also needs the slot that its address hashes to, and while it waits for the slot everything behind it
+// in the same unit waits too. That head-of-line blocking is how one contended word slows everybody down.
+//
+// The same seed gives the same run: all arithmetic is on integers, and events of one instant happen in
+// the order in which they were scheduled.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <unordered_map>
+#include <vector>
+
+#include "base/prng.h"
+#include "sim/engine.h"
+#include "sim/event_heap.h"
+#include "sim/nic.h"
+
+namespace declock::sim {
+
+class TimedEngine final : public Engine {
+ public:
+  TimedEngine(const NicModel& model, unsigned mns, std::uint64_t seed);
+
+  Time now() const override { return now_; }
+
+  // Runs every event up to and including this moment, and ends there.
+  void run_until(Time end);
+  // The next event, if there is one.
+  bool step();
+
+  std::uint64_t events() const { return events_; }
+
+ private:
+  // In order on the way there and on the way back, per endpoint and MN.
+  struct QueuePair {
+    Time last_arrival;
+    Time last_completion;
+    Time torn_until;  // a torn read is still being sampled: what follows waits (F1)
+    std::uint32_t unit = 0;
+  };
+  struct Unit {
+    bool blocked = false;
+    std::deque<std::uint32_t> waiting;  // flights; the first is the one that blocks
+  };
+  struct Nic {
+    Time pipeline_free;
+    std::int64_t inbound_free_ps = 0;
+    std::int64_t outbound_free_ps = 0;
+    std::vector<Time> slot_free;
+  };
+  struct Torn {
+    std::uint32_t flight;
+    std::size_t begin;
+    std::size_t end;
+  };
+
+  void on_post(Flight& flight) override;
+  void on_send(const Letter& letter) override;
+  void on_arm(Timer& timer, Time when) override;
+  void on_disarm(Timer& timer) override;
+
+  void happen(const Event& event);
+  void arrive(Flight& flight);
+  void work_off(std::uint32_t unit);
+  bool serve(Flight& flight);
+  Time serve_step(Flight& flight, Flight::Step& step, Nic& nic);
+  Time read_words(Flight& flight, Flight::Step& step);
+
+  QueuePair& pair_of(const Flight& flight);
+  // When the slot that an atomic needs is free.
+  Time& slot_of(const Flight::Step& step) {
+    std::vector<Time>& slots = nics_[step.addr.mn.value].slot_free;
+    return slots[step.addr.offset / 8 % slots.size()];
+  }
+  Duration way(std::int64_t base_ns);
+  Time charge_cpu(std::uint32_t worker, std::int64_t ns);
+
+  NicModel model_;
+  Prng network_;
+  Time now_;
+  EventHeap heap_;
+  std::uint64_t events_ = 0;
+
+  std::vector<Time> core_free_;  // by worker
+  std::vector<QueuePair> pairs_;
+  std::vector<Unit> units_;  // all MNs' units in one row
+  std::vector<Nic> nics_;
+
+  std::vector<Letter> letters_;
+  std::vector<std::uint32_t> idle_letters_;
+  std::unordered_map<std::uint64_t, Time> last_delivery_;  // by (from, to): messages stay in order
+
+  std::vector<Torn> torn_;
+  std::vector<std::uint32_t> idle_torn_;
+
+  std::vector<Timer*> timers_;
+  std::vector<std::uint32_t> idle_timers_;
+};
+
+}  // namespace declock::sim

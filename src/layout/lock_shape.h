@@ -1,0 +1,39 @@
+// How a lock lies in memory: the header, a slot per possible waiter, and a count of ticket wraps; all
+// 8-byte words. Zeroed memory is a free lock.
+#pragma once
+
+#include <cstdint>
+
+#include "base/check.h"
+#include "layout/header.h"
+#include "layout/ids.h"
+
+namespace declock {
+
+enum class QueueLayout : std::uint8_t {
+  owner,  // slot = the waiter's member number. Nobody ever writes to another's slot.
+  ring,   // slot = ticket mod capacity, as in the paper. Loses a waiter (H1); kept to show that.
+};
+
+struct LockShape {
+  HeaderLayout header;
+  std::uint32_t slots;
+  QueueLayout queue;
+
+  // REQUIRES: members fit the header; with owner slots there is a slot for every member.
+  constexpr LockShape(unsigned members, unsigned slot_count, QueueLayout layout)
+      : header(members), slots(slot_count), queue(layout) {
+    CHECK(slot_count >= 1 && (layout == QueueLayout::ring || slot_count >= members));
+  }
+
+  // What a releaser reads: header and slots.
+  constexpr std::uint32_t queue_words() const { return 1 + slots; }
+  constexpr std::uint64_t bytes() const { return (queue_words() + 1) * std::uint64_t{8}; }
+
+  constexpr RemoteAddr slot_addr(RemoteAddr lock, std::uint32_t slot) const {
+    return lock + 8 * (1 + std::uint64_t{slot});
+  }
+  constexpr RemoteAddr wraps_addr(RemoteAddr lock) const { return lock + 8 * queue_words(); }
+};
+
+}  // namespace declock

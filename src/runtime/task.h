@@ -1,0 +1,126 @@
+// Task<T>: a coroutine that starts when it is awaited (or started, at the root) and gives a T.
+//
+// A coroutine that returns a Task takes its frame from the pool of its first parameter (for a member
+// function: of the object), which must have `FramePool& frames()`. Destroying a Task destroys the
+// coroutine where it stands; what it waits for is told so by the destructors in its frame.
+#pragma once
+
+#include <coroutine>
+#include <cstddef>
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "runtime/frame_pool.h"
+
+namespace declock {
+
+template <class T>
+class Task;
+
+namespace detail {
+
+struct PromiseBase {
+  std::coroutine_handle<> continuation = std::noop_coroutine();
+
+  template <class Owner, class... Rest>
+  static void* operator new(std::size_t size, Owner&& owner, Rest&&...) {
+    return owner.frames().allocate(size);
+  }
+  static void operator delete(void* frame) { FramePool::deallocate(frame); }
+
+  std::suspend_always initial_suspend() const noexcept { return {}; }
+
+  struct Finish {
+    bool await_ready() const noexcept { return false; }
+    template <class Promise>
+    std::coroutine_handle<> await_suspend(std::coroutine_handle<Promise> self) const noexcept {
+      return self.promise().continuation;
+    }
+    void await_resume() const noexcept {}
+  };
+  Finish final_suspend() const noexcept { return {}; }
+
+  // Errors travel as Result; an exception here is a mistake in the code.
+  void unhandled_exception() const noexcept { std::terminate(); }
+};
+
+template <class T>
+struct Promise : PromiseBase {
+  std::optional<T> value;
+  Task<T> get_return_object();
+  template <class U>
+  void return_value(U&& v) {
+    value.emplace(std::forward<U>(v));
+  }
+  T take() { return std::move(*value); }
+};
+
+template <>
+struct Promise<void> : PromiseBase {
+  Task<void> get_return_object();
+  void return_void() const {}
+  void take() const {}
+};
+
+}  // namespace detail
+
+template <class T>
+class [[nodiscard]] Task {
+ public:
+  using promise_type = detail::Promise<T>;
+  using Handle = std::coroutine_handle<promise_type>;
+
+  explicit Task(Handle handle) : handle_(handle) {}
+  Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
+  Task& operator=(Task&& other) noexcept {
+    if (this != &other) {
+      if (handle_) handle_.destroy();
+      handle_ = std::exchange(other.handle_, {});
+    }
+    return *this;
+  }
+  ~Task() {
+    if (handle_) handle_.destroy();
+  }
+
+  // For the root of a tree of coroutines: runs it to its first suspension.
+  void start() { handle_.resume(); }
+  bool done() const { return handle_.done(); }
+
+  // REQUIRES: done().
+  T take() {
+    CHECK(done());
+    return handle_.promise().take();
+  }
+
+  auto operator co_await() && noexcept {
+    struct Awaiter {
+      Handle child;
+      bool await_ready() const noexcept { return false; }
+      std::coroutine_handle<> await_suspend(std::coroutine_handle<> parent) const noexcept {
+        child.promise().continuation = parent;
+        return child;
+      }
+      T await_resume() const { return child.promise().take(); }
+    };
+    return Awaiter{handle_};
+  }
+
+ private:
+  Handle handle_;
+};
+
+namespace detail {
+
+template <class T>
+Task<T> Promise<T>::get_return_object() {
+  return Task<T>{std::coroutine_handle<Promise>::from_promise(*this)};
+}
+inline Task<void> Promise<void>::get_return_object() {
+  return Task<void>{std::coroutine_handle<Promise>::from_promise(*this)};
+}
+
+}  // namespace detail
+}  // namespace declock
