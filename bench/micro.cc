@@ -71,7 +71,7 @@ struct Client {
 
 class Micro final : private sim::EffectObserver {
  public:
-  explicit Micro(const MicroConfig& config);
+  Micro(const MicroConfig& config, const LockFactory& factory);
   ~Micro() override;
 
   MicroResult run(const std::function<void(double)>& progress);
@@ -79,11 +79,12 @@ class Micro final : private sim::EffectObserver {
  private:
   friend struct Client;
 
-  std::unique_ptr<LockClient> make_lock(std::uint32_t client, sim::SimEndpoint& endpoint);
+  std::unique_ptr<LockClient> make_lock(Endpoint& endpoint);
   void on_effect(EndpointId from, const sim::Flight::Step& step) override;
   bool measuring() const {
     return engine_.now() >= measure_from_ && engine_.now() < measure_until_;
   }
+  void run_until(Time end, const std::function<void(double)>& progress);
   void drain();
   std::int64_t count_lost_updates();
 
@@ -101,7 +102,7 @@ class Micro final : private sim::EffectObserver {
   MicroResult result_;
 };
 
-Micro::Micro(const MicroConfig& config)
+Micro::Micro(const MicroConfig& config, const LockFactory& factory)
     : config_(config),
       placement_(config),
       zipf_(config.locks, config.zipf),
@@ -119,7 +120,7 @@ Micro::Micro(const MicroConfig& config)
       sim::SimWorker& worker = *workers[i % workers.size()];
       sim::SimEndpoint& endpoint = engine_.add_endpoint(worker);
       clients_.push_back({*this, index, worker, endpoint, Prng{config.seed, 1 + index},
-                          make_lock(index, endpoint), std::nullopt});
+                          factory ? factory(endpoint) : make_lock(endpoint), std::nullopt});
     }
   }
 }
@@ -128,11 +129,12 @@ Micro::~Micro() {
   for (Client& client : clients_) client.task.reset();
 }
 
-std::unique_ptr<LockClient> Micro::make_lock(std::uint32_t client, sim::SimEndpoint& endpoint) {
+// An endpoint per client, in the order of the clients: its number is the client's slot.
+std::unique_ptr<LockClient> Micro::make_lock(Endpoint& endpoint) {
   if (config_.lock == "ideal") {
     return std::make_unique<peers::IdealLock>(ideal_locks_, endpoint.worker());
   }
-  const cql::Membership self{.slot = Slot{static_cast<std::uint16_t>(client)}};
+  const cql::Membership self{.slot = Slot{static_cast<std::uint16_t>(endpoint.id().value)}};
   return std::make_unique<cql::CqlLock<>>(endpoint, placement_.shape(), self);
 }
 
@@ -224,14 +226,9 @@ MicroResult Micro::run(const std::function<void(double)>& progress) {
     client.task.emplace(client.run());
     client.task->start();
   }
-  engine_.run_until(measure_from_);
+  run_until(measure_from_, progress);
   const OpCounts before = engine_.counts();
-  constexpr std::int64_t kSlices = 200;
-  for (std::int64_t i = 1; i <= kSlices; ++i) {
-    engine_.run_until(measure_from_ + Duration{config_.duration.ns / kSlices * i});
-    if (progress) progress(static_cast<double>(i) / kSlices);
-  }
-  engine_.run_until(measure_until_);
+  run_until(measure_until_, progress);
   result_.counts = engine_.counts();
   result_.counts -= before;
 
@@ -243,6 +240,16 @@ MicroResult Micro::run(const std::function<void(double)>& progress) {
   result_.wall_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return std::move(result_);
+}
+
+// In slices, so that progress is shown, and an interruption noticed, many times a second.
+void Micro::run_until(Time end, const std::function<void(double)>& progress) {
+  while (engine_.now() < end) {
+    engine_.run_until(std::min(engine_.now() + milliseconds(2), end));
+    if (progress) {
+      progress(static_cast<double>(engine_.now().ns) / static_cast<double>(measure_until_.ns));
+    }
+  }
 }
 
 void Micro::drain() {
@@ -290,8 +297,9 @@ Result<void, std::string> validate(const MicroConfig& config) {
   return {};
 }
 
-MicroResult run_micro(const MicroConfig& config, const std::function<void(double)>& progress) {
-  return Micro{config}.run(progress);
+MicroResult run_micro(const MicroConfig& config, const std::function<void(double)>& progress,
+                      const LockFactory& factory) {
+  return Micro{config, factory}.run(progress);
 }
 
 }  // namespace declock::bench

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,7 +12,7 @@
 #include "base/histogram.h"
 #include "base/result.h"
 #include "base/time.h"
-#include "fabric/fabric.h"
+#include "lock/lock.h"
 #include "sim/nic.h"
 
 namespace declock::bench {
@@ -59,8 +60,12 @@ struct MicroResult {
   double wall_s = 0;
 };
 
-// REQUIRES: validate(config). Calls `progress` now and then with the part done, from 0 to 1.
-MicroResult run_micro(const MicroConfig& config, const std::function<void(double)>& progress);
+using LockFactory = std::function<std::unique_ptr<LockClient>(Endpoint&)>;
+
+// REQUIRES: validate(config). Calls `progress` now and then with the part done, from 0 to 1. With a
+// factory the clients use its locks instead of `config.lock`.
+MicroResult run_micro(const MicroConfig& config, const std::function<void(double)>& progress = {},
+                      const LockFactory& factory = {});
 
 // The result in the format that all benchmarks share, and a summary for a person.
 std::string to_json(const MicroConfig& config, const MicroResult& result, std::string_view commit);

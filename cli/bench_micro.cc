@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "base/units.h"
 #include "bench/micro.h"
 #include "commands.h"
 #include "commit.h"
@@ -42,8 +43,8 @@ int run(Options& options) {
     ProgressLine line;
     result = bench::run_micro(config, [&](double part) {
       if (stop) throw CannotRun("interrupted; no result was written");
-      line.show(fmt::format("{}: {:3.0f} % of {} virtual seconds", config.lock, part * 100,
-                            static_cast<double>(config.duration.ns) / 1e9));
+      line.show(fmt::format("{}: {:3.0f} % of {} of virtual time", config.lock, part * 100,
+                            format_duration(config.warmup + config.duration)));
     });
   }
   if (!json.is_standard_output()) fmt::print("{}", bench::summary(config, result));

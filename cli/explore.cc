@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/units.h"
 #include "commands.h"
@@ -25,6 +26,7 @@ struct Options {
   std::string program = "w;r;rrrw";
   std::string without;
   std::uint64_t max_states = explore::SearchLimits{}.max_states;
+  unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
   std::string json;
 };
 
@@ -35,74 +37,30 @@ void list_rules() {
   }
 }
 
-// The outcome of all programs that the --program stands for: of the first that has a violation, or clean.
-struct Outcome {
-  explore::Setup setup;  // of the violation
-  explore::Finding finding;
-  std::uint64_t states = 0;
-  std::size_t explored = 0;
-  bool complete = true;
-};
-
-std::string verdict(const Outcome& outcome) {
-  if (outcome.finding.violation) return std::string{to_string(outcome.finding.violation->kind)};
-  return outcome.complete ? "clean" : "nothing found, not all states seen";
+std::string verdict(const explore::Finding& finding) {
+  if (finding.violation) return std::string{to_string(finding.violation->kind)};
+  return finding.complete ? "clean" : "incomplete";
 }
 
-int exit_status(const Outcome& outcome) {
-  if (outcome.finding.violation) {
-    return outcome.finding.violation->is_safety() ? kSafety : kLiveness;
+int exit_status(const explore::Finding& finding) {
+  if (finding.violation) return finding.violation->is_safety() ? kSafety : kLiveness;
+  return finding.complete ? kFine : kIncomplete;
+}
+
+explore::Scenario make_scenario(const Options& options, std::size_t clients) {
+  explore::Scenario scenario;
+  scenario.layout = options.layout == "ring" ? QueueLayout::ring : QueueLayout::owner;
+  scenario.slots = options.slots;
+  if (scenario.layout == QueueLayout::owner && scenario.slots < clients) {
+    throw BadInput(fmt::format("--slots {} is too few for {} clients; the owner layout has a slot for each",
+                               scenario.slots, clients));
   }
-  return outcome.complete ? kFine : kIncomplete;
-}
-
-Json to_json(const Options& options, const Outcome& outcome, const std::vector<std::string>& story,
-             std::size_t programs, double wall_s) {
-  Json json{{"commit", DECLOCK_COMMIT},
-            {"lock", options.lock},
-            {"layout", options.layout},
-            {"slots", options.slots},
-            {"program", options.program},
-            {"without", options.without},
-            {"verdict", verdict(outcome)},
-            {"states", outcome.states},
-            {"complete", outcome.complete},
-            {"programs", programs},
-            {"programs_explored", outcome.explored},
-            {"wall_s", wall_s}};
-  if (outcome.finding.violation) json["violating_program"] = explore::to_string(outcome.setup.program);
-  json["story"] = story;
-  return json;
-}
-
-Outcome explore_all(const Options& options, const std::vector<explore::Program>& programs,
-                    explore::LeftOut left_out) {
-  Outcome outcome;
-  ProgressLine line;
-  for (const explore::Program& program : programs) {
-    const explore::Setup setup{
-        .program = program,
-        .layout = options.layout == "ring" ? QueueLayout::ring : QueueLayout::owner,
-        .slots = options.slots,
-        .left_out = left_out};
-    const explore::SearchLimits limits{options.max_states, &interrupted()};
-    explore::Finding finding =
-        search(setup, limits, [&](std::uint64_t states, std::uint64_t waiting) {
-          line.show(fmt::format("{} ({} of {}): {} states, {} of them to expand",
-                                explore::to_string(program),
-                                outcome.explored + 1, programs.size(), format_count(states),
-                                format_count(waiting)));
-        });
-    outcome.states += finding.states;
-    outcome.explored += 1;
-    outcome.complete = outcome.complete && finding.complete;
-    if (finding.violation || !finding.complete) {
-      outcome.setup = setup;
-      outcome.finding = std::move(finding);
-      break;
-    }
+  if (!options.without.empty()) {
+    const auto rule = explore::find_rule(options.without);
+    if (!rule) throw BadInput("--without: " + rule.error());
+    scenario.left_out = *rule;
   }
-  return outcome;
+  return scenario;
 }
 
 int run(const Options& options) {
@@ -112,38 +70,51 @@ int run(const Options& options) {
   }
   const auto programs = explore::parse_programs(options.program);
   if (!programs) throw BadInput("--program: " + programs.error());
-  explore::LeftOut left_out;
-  if (!options.without.empty()) {
-    const auto rule = explore::find_rule(options.without);
-    if (!rule) throw BadInput("--without: " + rule.error());
-    left_out = *rule;
-  }
-  const std::size_t clients = (*programs)[0].size();
-  if (options.layout == "owner" && options.slots < clients) {
-    throw BadInput(fmt::format("--slots {} is too few for {} clients; the owner layout has a slot for each",
-                               options.slots, clients));
-  }
+  explore::Scenario scenario = make_scenario(options, programs->front().size());
   ResultFile json{options.json};
 
   const auto started = std::chrono::steady_clock::now();
-  const Outcome outcome = explore_all(options, *programs, left_out);
+  explore::Survey survey;
+  {
+    ProgressLine line;
+    survey = search_all(scenario, *programs, {options.max_states, &interrupted()}, options.jobs,
+                        [&](std::uint64_t states) {
+                          line.show(fmt::format("{}: {} states", options.program, format_count(states)));
+                        });
+  }
   const double wall_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
-  std::vector<std::string> story;
-  if (outcome.finding.violation) story = tell_story(outcome.setup, outcome.finding);
 
-  json.write(to_json(options, outcome, story, programs->size(), wall_s).dump(2) + "\n");
-  if (json.is_standard_output()) return exit_status(outcome);
-  if (outcome.finding.violation) {
-    fmt::print("{} layout, program {}: a violation, after {} states\n", options.layout,
-               explore::to_string(outcome.setup.program), format_count(outcome.states));
-    for (const std::string& text : story) fmt::print("{}\n", text);
-  } else {
-    fmt::print("{} layout, program {}: {}; {} distinct states in {} program{}, {:.1f} s\n",
-               options.layout, options.program, verdict(outcome), format_count(outcome.states),
-               outcome.explored, outcome.explored == 1 ? "" : "s", wall_s);
+  scenario.program = (*programs)[survey.explored - 1];
+  std::vector<std::string> story;
+  if (survey.last.violation) story = tell_story(scenario, survey.last);
+  json.write(Json{{"commit", DECLOCK_COMMIT},
+                  {"lock", options.lock},
+                  {"layout", options.layout},
+                  {"slots", options.slots},
+                  {"program", options.program},
+                  {"without", options.without},
+                  {"verdict", verdict(survey.last)},
+                  {"states", survey.states},
+                  {"complete", survey.last.complete},
+                  {"programs", programs->size()},
+                  {"programs_explored", survey.explored},
+                  {"last_program", explore::to_string(scenario.program)},
+                  {"wall_s", wall_s},
+                  {"story", story}}
+                 .dump(2) +
+             "\n");
+  if (json.is_standard_output()) return exit_status(survey.last);
+
+  fmt::print("{} layout, program {}: {}; {} distinct states in {} program{}, {:.1f} s\n", options.layout,
+             survey.last.violation ? explore::to_string(scenario.program) : options.program,
+             verdict(survey.last), format_count(survey.states), survey.explored,
+             survey.explored == 1 ? "" : "s", wall_s);
+  for (const std::string& text : story) fmt::print("{}\n", text);
+  if (!survey.last.violation && !survey.last.complete) {
+    fmt::print(stderr, "declock: the search did not end; raise --max-states or let it run\n");
   }
-  return exit_status(outcome);
+  return exit_status(survey.last);
 }
 
 }  // namespace
@@ -163,6 +134,8 @@ Action add_explore(CLI::App& program) {
       ->type_name("RULE");
   app.add_option("--max-states", options->max_states, "Give up after so many states per program")
       ->check(whole_number(1, 1'000'000'000));
+  app.add_option("--jobs", options->jobs, "Programs to explore at once, where --program has an x")
+      ->check(whole_number(1, 256));
   app.add_option("--json", options->json, "Write the result there; - is standard output")
       ->type_name("FILE");
   return [options] { return run(*options); };

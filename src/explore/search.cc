@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
+#include <numeric>
+#include <thread>
 
 namespace declock::explore {
 namespace {
@@ -52,16 +55,16 @@ struct Node {
 
 class Search {
  public:
-  Search(const Setup& setup, const SearchLimits& limits) : world_(setup), limits_(limits) {}
+  Search(const Scenario& scenario, const SearchLimits& limits) : world_(scenario), limits_(limits) {}
 
-  Finding run(const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
+  Finding run(const Progress& progress) {
     world_.restart();
     seen_.insert(world_.engine().digest());
     nodes_.push_back({});
     for (std::uint32_t at = 0; at < nodes_.size(); ++at) {
       if (over_limit()) return finish(false);
       if (expand(at)) return finish(false);
-      if (progress && at % 4096 == 0) progress(seen_.size(), nodes_.size() - at);
+      if (progress && at % 4096 == 0) progress(seen_.size());
     }
     return finish(true);
   }
@@ -140,9 +143,43 @@ class Search {
 
 }  // namespace
 
-Finding search(const Setup& setup, const SearchLimits& limits,
-               const std::function<void(std::uint64_t, std::uint64_t)>& progress) {
-  return Search{setup, limits}.run(progress);
+Finding search(const Scenario& scenario, const SearchLimits& limits, const Progress& progress) {
+  return Search{scenario, limits}.run(progress);
+}
+
+Survey search_all(const Scenario& scenario, const std::vector<Program>& programs,
+                  const SearchLimits& limits, unsigned threads, const Progress& progress) {
+  std::vector<Finding> findings(programs.size());
+  std::vector<std::atomic<std::uint64_t>> states(programs.size());
+  std::atomic<std::size_t> next{0};
+  std::atomic<std::size_t> end{programs.size()};  // programs from here on do not count
+  std::mutex reporting;
+
+  const auto work = [&] {
+    for (std::size_t i = next++; i < end; i = next++) {
+      Scenario mine = scenario;
+      mine.program = programs[i];
+      findings[i] = search(mine, limits, [&](std::uint64_t seen) {
+        states[i] = seen;
+        if (!progress) return;
+        const std::lock_guard lock{reporting};
+        progress(std::accumulate(states.begin(), states.end(), std::uint64_t{0}));
+      });
+      if (findings[i].complete && !findings[i].violation) continue;
+      for (std::size_t old = end; i + 1 < old && !end.compare_exchange_weak(old, i + 1);) {
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> crew;
+    for (unsigned t = 1; t < threads; ++t) crew.emplace_back(work);
+    work();
+  }
+  Survey survey;
+  survey.explored = end;
+  for (std::size_t i = 0; i < end; ++i) survey.states += findings[i].states;
+  survey.last = std::move(findings[end - 1]);
+  return survey;
 }
 
 }  // namespace declock::explore

@@ -1,4 +1,4 @@
-// The search: every state that a setup can reach, nearest first, so that the story of a violation is as
+// The search: every state that a scenario can reach, nearest first, so that the story of a violation is as
 // short as it can be. A state is reached again by replaying the choices that led to it, from the start.
 #pragma once
 
@@ -14,7 +14,7 @@
 namespace declock::explore {
 
 struct SearchLimits {
-  std::uint64_t max_states = 50'000'000;
+  std::uint64_t max_states = 100'000'000;   // per program
   const std::atomic<bool>* stop = nullptr;  // set from outside: end the search here
 };
 
@@ -25,10 +25,22 @@ struct Finding {
   bool complete = false;          // every state was visited; a violation ends the search before that
 };
 
-Finding search(const Setup& setup, const SearchLimits& limits,
-               const std::function<void(std::uint64_t states, std::uint64_t waiting)>& progress);
+using Progress = std::function<void(std::uint64_t states)>;  // called now and then
 
-// One line a step, in words.
-std::vector<std::string> tell_story(const Setup& setup, const Finding& finding);
+Finding search(const Scenario& scenario, const SearchLimits& limits, const Progress& progress = {});
+
+// One line a step, in words. REQUIRES: finding.violation.
+std::vector<std::string> tell_story(const Scenario& scenario, const Finding& finding);
+
+// Several programs, on several threads. Ends with the first, in their order, whose finding is a violation
+// or incomplete; the result does not depend on the threads.
+struct Survey {
+  std::uint64_t states = 0;    // of all programs that count
+  std::size_t explored = 0;    // how many those are
+  Finding last;                // of the last of them: the violation, if there is one
+};
+
+Survey search_all(const Scenario& scenario, const std::vector<Program>& programs,
+                  const SearchLimits& limits, unsigned threads, const Progress& progress = {});
 
 }  // namespace declock::explore

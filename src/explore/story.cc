@@ -10,7 +10,7 @@ std::string_view mode_name(Mode mode) { return mode == Mode::exclusive ? "exclus
 // Words of a CQL lock, for a person.
 class Narrator {
  public:
-  explicit Narrator(const Setup& setup) : shape_(setup.shape()) {}
+  explicit Narrator(const Scenario& scenario) : shape_(scenario.shape()) {}
 
   std::string header(std::uint64_t word) const {
     const Header h = shape_.header.decode(word);
@@ -89,9 +89,9 @@ class Narrator {
 
 }  // namespace
 
-std::vector<std::string> tell_story(const Setup& setup, const Finding& finding) {
-  const Narrator narrator{setup};
-  World world{setup};
+std::vector<std::string> tell_story(const Scenario& scenario, const Finding& finding) {
+  const Narrator narrator{scenario};
+  World world{scenario};
   world.restart();
   sim::SteppedEngine& engine = world.engine();
 

@@ -15,17 +15,17 @@ std::string_view to_string(Violation::Kind kind) {
   return "?";
 }
 
-World::World(const Setup& setup)
-    : setup_(setup),
-      shape_(setup.shape()),
+World::World(const Scenario& scenario)
+    : scenario_(scenario),
+      shape_(scenario.shape()),
       engine_(shape_.bytes() / 8),
-      fairness_(1, setup.program.size()) {
+      fairness_(1, scenario.program.size()) {
   engine_.observe(this);
-  for (std::uint32_t i = 0; i < setup_.program.size(); ++i) {
+  for (std::uint32_t i = 0; i < scenario_.program.size(); ++i) {
     sim::SimWorker& worker = engine_.add_worker();
     sim::SimEndpoint& endpoint = engine_.add_endpoint(worker);
     const cql::Membership self{.slot = Slot{static_cast<std::uint16_t>(i)}};
-    clients_.push_back({*this, i, worker, endpoint, make_cql(setup_.left_out, endpoint, shape_, self),
+    clients_.push_back({*this, i, worker, endpoint, make_cql(scenario_.left_out, endpoint, shape_, self),
                         std::nullopt});
   }
 }
@@ -50,7 +50,7 @@ void World::restart() {
 
 Task<void> World::Client::run() {
   std::uint64_t number = 0;
-  for (const Mode mode : world.setup_.program[index]) {
+  for (const Mode mode : world.scenario_.program[index]) {
     world.engine_.begin_operation(endpoint.id(), ++number);
     world.fairness_.called(0, index, mode);
     const Result<Hold> hold = co_await lock->acquire(kLock, mode);
@@ -102,7 +102,7 @@ void World::report(Violation::Kind kind, std::string text) {
 void World::check_end() {
   const Header header = shape_.header.decode(engine_.memory(MnId{0}).load(0));
   std::uint64_t operations = 0;
-  for (const auto& client : setup_.program) operations += client.size();
+  for (const auto& client : scenario_.program) operations += client.size();
   const Header expected{.ticket = Ticket{operations}};
   if (header != expected) {
     report(Violation::Kind::left_over,

@@ -19,7 +19,7 @@
 
 namespace declock::explore {
 
-struct Setup {
+struct Scenario {
   Program program;
   QueueLayout layout = QueueLayout::owner;
   unsigned slots = 4;
@@ -47,7 +47,7 @@ std::string_view to_string(Violation::Kind kind);
 
 class World final : private sim::EffectObserver {
  public:
-  explicit World(const Setup& setup);
+  explicit World(const Scenario& scenario);
   ~World() override;
 
   // To the beginning, all clients called for their first lock.
@@ -86,7 +86,7 @@ class World final : private sim::EffectObserver {
   void enter(std::uint32_t client, Mode mode);
   void report(Violation::Kind kind, std::string text);
 
-  Setup setup_;
+  Scenario scenario_;
   LockShape shape_;
   sim::SteppedEngine engine_;
   audit::Holders holders_{1};

@@ -1,0 +1,194 @@
+// The program as a user meets it: results, exit codes, and one clear line for everything that is wrong.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace declock {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int status;
+  std::string out;
+  std::string err;
+};
+
+class Cli : public testing::Test {
+ protected:
+  Cli() {
+    std::string pattern = fs::temp_directory_path() / "declock-cli-XXXXXX";
+    folder_ = ::mkdtemp(pattern.data());
+  }
+  ~Cli() override { fs::remove_all(folder_); }
+
+  Outcome run(const std::string& arguments) {
+    const std::string out = folder_ / "out", err = folder_ / "err";
+    const std::string command =
+        fmt::format("{} {} >{} 2>{} </dev/null", DECLOCK_PROGRAM, arguments, out, err);
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, slurp(out), slurp(err)};
+  }
+
+  void expect_refused(const std::string& arguments, const std::string& hint) {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.status, 1) << arguments;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    EXPECT_NE(outcome.err.find(hint), std::string::npos) << arguments << ": " << outcome.err;
+    EXPECT_EQ(outcome.out, "") << arguments;
+  }
+
+  static std::string slurp(const fs::path& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  fs::path folder_;
+};
+
+const std::string kQuick = "bench micro --duration 2ms --warmup 1ms --cns 2 --clients 4 --locks 100 ";
+
+TEST_F(Cli, BenchWritesItsResultAsJsonTwiceTheSame) {
+  nlohmann::json results[2];
+  for (auto& result : results) {
+    const Outcome outcome = run(kQuick + "--seed 5 --json -");
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    result = nlohmann::json::parse(outcome.out);
+    result.erase("wall_s");
+  }
+  EXPECT_EQ(results[0], results[1]);
+  for (const char* key : {"commit", "fabric", "lock", "seed", "config", "duration_s", "trace_hash", "ops",
+                          "throughput_mops", "latency_us", "mn_ops", "mn_ops_by_purpose",
+                          "mn_ops_per_acquire", "mn_ops_per_release", "mn_ops_per_op",
+                          "refetches_per_release", "messages", "fairness", "lost_updates",
+                          "violations"}) {
+    EXPECT_TRUE(results[0].contains(key)) << key;
+  }
+  EXPECT_EQ(results[0]["seed"], 5);
+}
+
+TEST_F(Cli, ExploreTellsTheStoryOfAViolation) {
+  const Outcome text = run("explore --program 'w;r;r' --without H28");
+  EXPECT_EQ(text.status, 4);
+  EXPECT_NE(text.out.find("  1. client "), std::string::npos);
+  const Outcome outcome = run("explore --program 'w;r;r' --without H28 --json -");
+  EXPECT_EQ(outcome.status, 4);
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["verdict"], "hang");
+  EXPECT_GT(json["story"].size(), 10u);
+}
+
+TEST_F(Cli, ExploreSaysCleanAndCountsStates) {
+  const Outcome outcome = run("explore --program 'w;r' --json -");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["verdict"], "clean");
+  EXPECT_TRUE(json["complete"]);
+  EXPECT_GT(json["states"], 50);
+}
+
+TEST_F(Cli, AnIncompleteSearchIsNotClean) {
+  const Outcome outcome = run("explore --program 'w;r;w' --max-states 10 --json -");
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_FALSE(nlohmann::json::parse(outcome.out)["complete"]);
+}
+
+TEST_F(Cli, ListsTheRulesThatCanBeLeftOut) {
+  const Outcome outcome = run("explore --without list");
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_NE(outcome.out.find("H28"), std::string::npos);
+}
+
+TEST_F(Cli, HelpIsThereForEveryCommand) {
+  for (const char* command : {"", "bench", "bench micro", "explore", "nic"}) {
+    const Outcome outcome = run(fmt::format("{} --help", command));
+    EXPECT_EQ(outcome.status, 0) << command;
+    EXPECT_NE(outcome.out.find("--help"), std::string::npos) << command;
+  }
+  EXPECT_EQ(run("--version").status, 0);
+}
+
+TEST_F(Cli, RefusesBadUsageInOneLine) {
+  expect_refused("", "subcommand");
+  expect_refused("frobnicate", "--help");
+  expect_refused("bench", "subcommand");
+  expect_refused("bench micro --lokc cql", "--lokc");
+  expect_refused("bench micro --lock qcl", "cql|ideal");
+  expect_refused("bench micro --fabric shm", "sim");
+  expect_refused("bench micro --clients 0", "1 to 1024");
+  expect_refused("bench micro --clients -3", "1 to 1024");
+  expect_refused("bench micro --clients", "--clients");
+  expect_refused("bench micro --clients 1e9", "1 to 1024");
+  expect_refused("bench micro --cns 0", "1 to 1024");
+  expect_refused("bench micro --cns 100 --clients 100", "1024");
+  expect_refused("bench micro --locks 1000000000000", "100000000");
+  expect_refused("bench micro --locks 0", "1 to 100000000");
+  expect_refused("bench micro --zipf -1", "0 to 10");
+  expect_refused("bench micro --zipf nan", "0 to 10");
+  expect_refused("bench micro --read-ratio 1.5", "0 to 1");
+  expect_refused("bench micro --duration 5", "100ms");
+  expect_refused("bench micro --duration 0s", "out of range");
+  expect_refused("bench micro --object-size 0", "8 to");
+  expect_refused("bench micro --slots 3", "--slots");
+  expect_refused("bench micro --workers 64", "--workers");
+  expect_refused("bench micro --seed -1", "whole number");
+  expect_refused("bench micro extra", "extra");
+  expect_refused("explore --layout star", "owner|ring");
+  expect_refused("explore --slots 2", "--slots");
+  expect_refused("explore --program 'w;z'", "'z'");
+  expect_refused("explore --without H99", "H99");
+  expect_refused("explore --max-states 0", "1 to");
+  expect_refused("explore --jobs 0", "1 to");
+}
+
+TEST_F(Cli, RefusesABadNicFileInOneLine) {
+  const std::string nic = folder_ / "nic.json";
+  expect_refused(kQuick + "--nic " + nic, "cx4-100g");
+  auto json = nlohmann::json::parse(run("nic").out);
+  json["one_way_ns"] = 1000;
+  std::ofstream(nic) << json.dump();
+  EXPECT_EQ(run(kQuick + "--nic " + nic).status, 0);
+  json.erase("atomic_ns");
+  std::ofstream(nic) << json.dump();
+  expect_refused(kQuick + "--nic " + nic, "'atomic_ns' is missing");
+  std::ofstream(nic) << "not json";
+  expect_refused(kQuick + "--nic " + nic, "not a JSON object");
+  expect_refused(kQuick + "--nic " + folder_.string(), "not a JSON object");
+}
+
+TEST_F(Cli, AResultThatCannotBeWrittenLosesNothing) {
+  const std::string result = folder_ / "result.json";
+  std::ofstream(result) << "old";
+  expect_refused(kQuick + "--json " + (folder_ / "no/such/folder.json").string(), "cannot be written");
+  expect_refused(kQuick + "--json " + folder_.string(), "directory");
+  expect_refused(kQuick + "--zipf -1 --json " + result, "--zipf");
+  EXPECT_EQ(slurp(result), "old");
+  const Outcome full = run(kQuick + "--json /dev/full");
+  EXPECT_EQ(full.status, 2);
+  EXPECT_NE(full.err.find("No space left"), std::string::npos) << full.err;
+  EXPECT_EQ(run(kQuick + "--json " + result).status, 0);
+  EXPECT_EQ(nlohmann::json::parse(slurp(result))["lock"], "cql");
+  for (const auto& entry : fs::directory_iterator(folder_)) {
+    EXPECT_EQ(entry.path().string().find(".tmp"), std::string::npos) << entry.path();
+  }
+}
+
+TEST_F(Cli, CtrlCEndsABenchmarkAtOnceAndLeavesNoFile) {
+  const std::string result = folder_ / "result.json";
+  const std::string command = fmt::format(
+      "timeout -s INT 1 {} bench micro --duration 3600s --json {} 2>{} >/dev/null", DECLOCK_PROGRAM,
+      result, (folder_ / "err").string());
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 124);  // timeout's own: it was the one that sent the signal
+  EXPECT_NE(slurp(folder_ / "err").find("interrupted"), std::string::npos);
+  EXPECT_FALSE(fs::exists(result));
+}
+
+}  // namespace
+}  // namespace declock

@@ -1,0 +1,228 @@
+// The CQL lock in scripted sequences: what it costs, and what it does when the lock's words are odd.
+#include <gtest/gtest.h>
+
+#include "support/lab.h"
+
+namespace declock {
+namespace {
+
+std::uint64_t acquire_ops(const Endpoint& e) { return e.counts().of(Purpose::acquire); }
+std::uint64_t release_ops(const Endpoint& e) { return e.counts().of(Purpose::release); }
+
+TEST(Cql, UncontendedCostsOneOperationToAcquire) {
+  Lab lab{2};
+  for (const Mode mode : {Mode::exclusive, Mode::shared}) {
+    Visit seen;
+    const OpCounts before = lab.nodes[0].endpoint.counts();
+    lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, mode, {}, seen));
+    lab.run(milliseconds(1));
+    ASSERT_TRUE(seen.left);
+    OpCounts cost = lab.nodes[0].endpoint.counts();
+    cost -= before;
+    EXPECT_EQ(cost.of(Purpose::acquire), 1u);
+    EXPECT_EQ(cost.of(Purpose::release), 2u);  // one chain: FAA and READ
+    EXPECT_EQ(cost.of(OpKind::fetch_add), 2u);
+    EXPECT_EQ(cost.messages, 0u);
+  }
+  EXPECT_EQ(lab.header(), Header{.ticket = Ticket{2}});
+}
+
+TEST(Cql, AWaiterCostsOneMoreWriteAndOneMessage) {
+  Lab lab{2};
+  Visit holder, waiter;
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive,
+                  microseconds(50), holder));
+  lab.run(microseconds(10));
+  lab.start(visit(lab.nodes[1].worker, lab.nodes[1].lock, Lab::kLock, Mode::exclusive, {}, waiter));
+  lab.run(microseconds(30));
+  EXPECT_TRUE(holder.entered);
+  EXPECT_FALSE(waiter.entered);
+  lab.run(milliseconds(1));
+  ASSERT_TRUE(lab.all_done());
+  EXPECT_EQ(acquire_ops(lab.nodes[1].endpoint), 2u);  // FAA, WRITE
+  EXPECT_EQ(lab.nodes[0].endpoint.counts().messages, 1u);
+  EXPECT_EQ(release_ops(lab.nodes[0].endpoint), 2u);
+  EXPECT_EQ(lab.engine.counts().of(Purpose::refetch), 0u);
+  EXPECT_EQ(lab.header(), Header{.ticket = Ticket{2}});
+}
+
+TEST(Cql, ReadersBehindAWriterEnterTogether) {
+  Lab lab{4};
+  std::array<Visit, 4> seen;
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive,
+                  microseconds(50), seen[0]));
+  lab.run(microseconds(10));
+  for (std::size_t i = 1; i < 4; ++i) {
+    lab.start(visit(lab.nodes[i].worker, lab.nodes[i].lock, Lab::kLock, Mode::shared,
+                    microseconds(100), seen[i]));
+  }
+  lab.run(microseconds(30));
+  EXPECT_FALSE(seen[1].entered || seen[2].entered || seen[3].entered);
+  lab.run(microseconds(40));
+  EXPECT_TRUE(seen[1].entered && seen[2].entered && seen[3].entered);
+  EXPECT_FALSE(seen[1].left || seen[2].left || seen[3].left);
+  EXPECT_EQ(lab.nodes[0].endpoint.counts().messages, 3u);
+  lab.run(milliseconds(1));
+  EXPECT_TRUE(lab.all_done());
+}
+
+TEST(Cql, AReaderThatLeavesOutOfTurnDoesNotWaitForEntries) {
+  // Readers 0 and 1 hold, writer 2 has enqueued but its entry is not there. Reader 1 leaves first: the
+  // ticket behind the one it finished is its own, so it owes nothing and must not refetch.
+  Lab lab{3};
+  lab.set_header({.ticket = Ticket{0}, .qsize = 3, .wcnt = 1});
+  Visit ghost;
+  bool left = false;
+  struct Leave {
+    static Task<void> run(Worker&, cql::CqlLock<>& lock, bool& done) {
+      const Result<void> released =
+          co_await lock.release(Hold{Lab::kLock, Mode::shared, Epoch{0}, Ticket{1}});
+      done = static_cast<bool>(released);
+    }
+  };
+  lab.start(Leave::run(lab.nodes[1].worker, lab.nodes[1].lock, left));
+  lab.run(microseconds(20));
+  EXPECT_TRUE(left);
+  EXPECT_EQ(lab.engine.counts().of(Purpose::refetch), 0u);
+}
+
+TEST(Cql, StrayGrantsWakeNobody) {  // H20
+  Lab lab{3};
+  Visit holder, waiter;
+  lab.set_header({.epoch = Epoch{5}});
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive,
+                  microseconds(100), holder));
+  lab.run(microseconds(10));
+  lab.start(visit(lab.nodes[1].worker, lab.nodes[1].lock, Lab::kLock, Mode::exclusive, {}, waiter));
+  lab.run(microseconds(10));
+  const cql::Grant right{Lab::kLock, Epoch{5}, Ticket{1}};
+  cql::Grant other_ticket = right, other_epoch = right, other_lock = right;
+  other_ticket.ticket = Ticket{2};
+  other_epoch.epoch = Epoch{4};
+  other_lock.lock.offset += 80;
+  for (const cql::Grant& stray : {other_ticket, other_epoch, other_lock}) {
+    lab.nodes[2].endpoint.send(lab.nodes[1].endpoint.id(), stray.to_message());
+    lab.run(microseconds(10));
+    EXPECT_FALSE(waiter.entered);
+  }
+  lab.nodes[2].endpoint.send(lab.nodes[1].endpoint.id(), right.to_message());
+  lab.run(microseconds(10));
+  EXPECT_TRUE(waiter.entered);  // so the strays did arrive
+}
+
+TEST(Cql, WaitsForAResetWithReadsAndThenTriesAgain) {  // H7, H14
+  Lab lab{2};
+  lab.set_header({.epoch = Epoch{1}, .reset_id = ResetId{4}});
+  Visit seen;
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive, {}, seen));
+  lab.run(milliseconds(5));
+  EXPECT_FALSE(seen.entered);
+  EXPECT_EQ(lab.nodes[0].endpoint.counts().of(OpKind::fetch_add), 1u);
+  EXPECT_GT(lab.nodes[0].endpoint.counts().of(OpKind::read), 3u);
+  lab.set_header({.ticket = Ticket{9}, .epoch = Epoch{2}});
+  lab.run(milliseconds(5));
+  ASSERT_TRUE(seen.left);
+  EXPECT_EQ(seen.hold.epoch, Epoch{2});
+  EXPECT_EQ(seen.hold.ticket, Ticket{9});
+}
+
+TEST(Cql, GivesUpOnAResetThatDoesNotEnd) {
+  Lab lab{1, {.reset = milliseconds(20)}};
+  lab.set_header({.reset_id = ResetId{4}});
+  Visit seen;
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::shared, {}, seen));
+  lab.run(milliseconds(30));
+  EXPECT_EQ(seen.error, Errc::stuck);
+}
+
+TEST(Cql, AReleaseThatMeetsAResetIsDone) {
+  Lab lab{2};
+  Visit seen;
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive,
+                  microseconds(50), seen));
+  lab.run(microseconds(10));
+  lab.set_header({.qsize = 2, .wcnt = 2, .reset_id = ResetId{4}});
+  lab.run(milliseconds(1));
+  EXPECT_TRUE(seen.left);
+  EXPECT_EQ(seen.error, Errc::ok);
+  EXPECT_EQ(lab.engine.counts().of(Purpose::refetch), 0u);
+}
+
+TEST(Cql, ARefetchThatFindsAnotherEpochIsDone) {
+  Lab lab{2};
+  Visit seen;
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive,
+                  microseconds(50), seen));
+  lab.run(microseconds(10));
+  lab.set_header({.qsize = 2, .wcnt = 2});  // somebody who never writes its entry
+  lab.run(microseconds(100));
+  EXPECT_FALSE(seen.left);
+  EXPECT_GT(lab.engine.counts().of(Purpose::refetch), 5u);
+  lab.set_header({.ticket = Ticket{2}, .epoch = Epoch{1}});
+  lab.run(microseconds(10));
+  EXPECT_TRUE(seen.left);
+  EXPECT_EQ(seen.error, Errc::ok);
+}
+
+TEST(Cql, RefetchingIsBoundedInTime) {  // H15
+  Lab lab{2, {.refetch = milliseconds(1)}};
+  Visit seen;
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive,
+                  microseconds(50), seen));
+  lab.run(microseconds(10));
+  lab.set_header({.qsize = 2, .wcnt = 2});
+  lab.run(milliseconds(2));
+  EXPECT_TRUE(seen.left);
+  EXPECT_EQ(seen.error, Errc::stuck);
+}
+
+TEST(Cql, DoesNotWriteAnEntryWhenTheQueueIsFull) {  // H10
+  Lab lab{2};
+  lab.set_header({.qsize = 2, .wcnt = 2});
+  Visit seen;
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::shared, {}, seen));
+  lab.run(milliseconds(1));
+  EXPECT_EQ(seen.error, Errc::stuck);
+  EXPECT_EQ(lab.engine.counts().of(OpKind::write), 0u);
+}
+
+TEST(Cql, StopsBeforeTicketsRepeat) {  // H24
+  Lab lab{2};
+  const std::uint64_t limit = lab.shape.header.ticket_limit().value;
+  Visit before, after;
+  lab.set_header({.ticket = Ticket{limit - 1}});
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::shared, {}, before));
+  lab.run(milliseconds(1));
+  EXPECT_TRUE(before.left);
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::shared, {}, after));
+  lab.run(milliseconds(1));
+  EXPECT_EQ(after.error, Errc::stuck);
+}
+
+Task<void> take_token(Worker&, cql::CqlLock<>& lock, Token& token) {
+  const Result<Hold> hold = co_await lock.acquire(Lab::kLock, Mode::exclusive);
+  const Result<Token> taken = co_await lock.token(*hold);
+  token = *taken;
+  const Result<void> released = co_await lock.release(*hold);
+  EXPECT_TRUE(released);
+}
+
+TEST(Cql, TokensOfExclusiveHoldersGrowEvenWhenTheTicketWraps) {
+  Lab lab{3};
+  std::array<Token, 4> tokens;
+  for (std::size_t i = 0; i < 3; ++i) {
+    lab.start(take_token(lab.nodes[i].worker, lab.nodes[i].lock, tokens[i]));
+  }
+  lab.run(milliseconds(1));
+  ASSERT_TRUE(lab.all_done());
+  EXPECT_LT(tokens[0], tokens[1]);
+  EXPECT_LT(tokens[1], tokens[2]);
+  lab.set_header({.epoch = Epoch{1}});  // what a reset for a wrap leaves
+  lab.engine.memory(MnId{0}).store(lab.shape.wraps_addr(Lab::kLock).offset, 1);
+  lab.start(take_token(lab.nodes[0].worker, lab.nodes[0].lock, tokens[3]));
+  lab.run(milliseconds(1));
+  EXPECT_LT(tokens[2], tokens[3]);
+}
+
+}  // namespace
+}  // namespace declock

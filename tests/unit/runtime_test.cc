@@ -1,0 +1,100 @@
+#include <gtest/gtest.h>
+
+#include "lock/lock.h"
+#include "support/lab.h"
+
+namespace declock {
+namespace {
+
+Task<int> add(Worker&, int a, int b) { co_return a + b; }
+
+Task<void> sum_to(Worker& worker, int n, int& sum) {
+  for (int i = 1; i <= n; ++i) sum = co_await add(worker, sum, i);
+}
+
+TEST(Task, RunsItsChildrenInOrderAndGivesTheirValues) {
+  Lab lab{1};
+  int sum = 0;
+  lab.start(sum_to(lab.nodes[0].worker, 100, sum));
+  EXPECT_TRUE(lab.all_done());
+  EXPECT_EQ(sum, 5050);
+}
+
+Task<void> sleeper(Worker& worker, Duration d, bool& woke) {
+  co_await worker.sleep_for(d);
+  woke = true;
+}
+
+TEST(Task, DestroyedWhileItSleepsNeverWakes) {
+  Lab lab{1};
+  bool woke = false;
+  {
+    Task<void> task = sleeper(lab.nodes[0].worker, microseconds(5), woke);
+    task.start();
+  }
+  lab.run(milliseconds(1));
+  EXPECT_FALSE(woke);
+}
+
+TEST(FramePool, GivesAlignedBlocksOfAnySizeAndReusesThem) {
+  FramePool pool;
+  std::vector<void*> blocks;
+  for (const std::size_t size : {1u, 48u, 49u, 500u, 5'000u, 30'000u}) {
+    void* block = pool.allocate(size);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block) % 16, 0u);
+    std::fill_n(static_cast<char*>(block), size, 'x');
+    blocks.push_back(block);
+  }
+  for (void* block : blocks) FramePool::deallocate(block);
+  EXPECT_DEATH(pool.allocate(1 << 20), "invariant broken");
+}
+
+// No allocator call on the acquire/release path once the worker has run for a while.
+TEST(FramePool, AcquiringAndReleasingDoesNotCallTheAllocator) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "under the address sanitizer every frame is a fresh one";
+#endif
+  Lab lab{2};
+  Visit first;
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive, {}, first));
+  lab.run(milliseconds(1));
+  const std::uint64_t warm = lab.nodes[0].worker.frames().system_allocations();
+  for (int i = 0; i < 100; ++i) {
+    Visit again;
+    lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::shared, {}, again));
+    lab.run(milliseconds(1));
+    EXPECT_TRUE(again.left);
+    lab.tasks.clear();
+  }
+  EXPECT_EQ(lab.nodes[0].worker.frames().system_allocations(), warm);
+}
+
+TEST(Doorbell, ThatIsCompleteAlreadyCostsNoSuspension) {
+  Lab lab{1};
+  std::uint64_t word = 0;
+  Op read = Op::read(Lab::kLock, {&word, 1}, Purpose::data);
+  const Doorbell bell = lab.nodes[0].endpoint.post(read);
+  EXPECT_FALSE(bell.await_ready());
+  lab.run(microseconds(10));
+  EXPECT_TRUE(bell.await_ready());
+  EXPECT_TRUE(bell.await_resume());
+}
+
+Task<void> add_one(Worker&, Endpoint& endpoint) {
+  Op add = Op::fetch_add(Lab::kLock, 1, Purpose::data);
+  const Result<void> posted = co_await endpoint.post(add);
+  EXPECT_TRUE(posted);
+}
+
+TEST(Doorbell, OfACoroutineThatIsGoneStillTakesEffect) {
+  Lab lab{1};
+  {
+    Task<void> task = add_one(lab.nodes[0].worker, lab.nodes[0].endpoint);
+    task.start();
+  }
+  lab.run(microseconds(10));
+  EXPECT_EQ(lab.engine.memory(MnId{0}).load(0), 1u);
+}
+
+}  // namespace
+}  // namespace declock
