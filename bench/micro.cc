@@ -31,8 +31,7 @@ class Placement {
  public:
   explicit Placement(const MicroConfig& config)
       : mns_(config.mns),
-        shape_(members(config), config.slots == 0 ? members(config) : config.slots,
-               QueueLayout::owner),
+        shape_(members(config), config.slots == 0 ? members(config) : config.slots, QueueLayout::owner),
         objects_from_((config.locks + mns_ - 1) / mns_ * shape_.bytes()),
         object_words_((config.object_size + 7) / 8) {}
 
@@ -81,9 +80,7 @@ class Micro final : private sim::EffectObserver {
 
   std::unique_ptr<LockClient> make_lock(Endpoint& endpoint);
   void on_effect(EndpointId from, const sim::Flight::Step& step) override;
-  bool measuring() const {
-    return engine_.now() >= measure_from_ && engine_.now() < measure_until_;
-  }
+  bool measuring() const { return engine_.now() >= measure_from_ && engine_.now() < measure_until_; }
   void run_until(Time end, const std::function<void(double)>& progress);
   void drain();
   std::int64_t count_lost_updates();
@@ -108,7 +105,7 @@ Micro::Micro(const MicroConfig& config, const LockFactory& factory)
       zipf_(config.locks, config.zipf),
       engine_(config.nic, config.mns, config.seed),
       holders_(config.locks),
-      fairness_(config.locks, config.cns * config.clients),
+      fairness_(config.locks, std::size_t{config.cns} * config.clients),
       measure_from_(Time{} + config.warmup),
       measure_until_(measure_from_ + config.duration) {
   engine_.observe(this);
@@ -154,8 +151,8 @@ Task<void> Client::run() {
     if (worker.now() >= micro.measure_until_) co_return;
     const Result<void> done = co_await operate(object.words());
     if (done) continue;
-    micro.result_.failures.push_back(fmt::format("client {} gave up: {}", index,
-                                                 to_string(done.error())));
+    micro.result_.failures.push_back(
+        fmt::format("client {} gave up: {}", index, to_string(done.error())));
     co_return;
   }
 }
@@ -202,8 +199,7 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
 
 // The critical section. An exclusive one adds one to a plain counter in the object, so that a section
 // which ran beside another shows as a lost update.
-Task<Result<void>> Client::use_object(std::uint64_t which, Mode mode,
-                                      std::span<std::uint64_t> object) {
+Task<Result<void>> Client::use_object(std::uint64_t which, Mode mode, std::span<std::uint64_t> object) {
   const RemoteAddr addr = micro.placement_.object(which);
   const std::uint32_t ops = micro.config_.cs_ops;
   const std::uint32_t reads = mode == Mode::shared ? ops : std::max(ops, 1u) - 1;
@@ -213,7 +209,8 @@ Task<Result<void>> Client::use_object(std::uint64_t which, Mode mode,
     if (!posted) co_return posted;
   }
   if (mode == Mode::shared || ops == 0) co_return Result<void>{};
-  // A section of one WRITE has no READ to learn the counter from; a look at the memory costs nothing here.
+  // A section of one WRITE has no READ to learn the counter from; a look at the memory costs nothing
+  // here.
   if (reads == 0) object[0] = micro.engine_.memory(addr.mn).load(addr.offset);
   object[0] += 1;
   Op write = Op::write(addr, object, Purpose::data);
@@ -237,8 +234,7 @@ MicroResult Micro::run(const std::function<void(double)>& progress) {
   if (config_.cs_ops > 0) result_.lost_updates = count_lost_updates();
   result_.trace_hash = engine_.trace_hash();
   result_.events = engine_.events();
-  result_.wall_s =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  result_.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return std::move(result_);
 }
 
@@ -282,17 +278,20 @@ const std::vector<std::string>& lock_names() {
 Result<void, std::string> validate(const MicroConfig& config) {
   const std::uint32_t queued = members(config);
   if (queued > HeaderLayout::kMembersMax) {
-    return Failure{fmt::format("--cns {} x --clients {} makes {} clients; the queue of a {} lock has a slot "
-                               "per client and at most {} of them", config.cns, config.clients, queued,
-                               config.lock, HeaderLayout::kMembersMax)};
+    return Failure{
+        fmt::format("--cns {} x --clients {} makes {} clients; the queue of a {} lock has a slot "
+                    "per client and at most {} of them",
+                    config.cns, config.clients, queued, config.lock, HeaderLayout::kMembersMax)};
   }
   if (config.slots != 0 && config.slots < queued) {
     return Failure{fmt::format("--slots {} is too few for {} clients; a queue needs a slot for each",
                                config.slots, queued)};
   }
   if (config.workers > config.clients) {
-    return Failure{fmt::format("--workers {} is more than --clients {}; a worker without clients has "
-                               "nothing to do", config.workers, config.clients)};
+    return Failure{
+        fmt::format("--workers {} is more than --clients {}; a worker without clients has "
+                    "nothing to do",
+                    config.workers, config.clients)};
   }
   return {};
 }

@@ -1,5 +1,6 @@
 // The microbenchmark: clients that acquire a lock in shared (or exclusive) mode, read (or update) the
-// object that it protects, and release it (paper section 6.1). In virtual time, on the simulated fabric.
+// object that it protects, and release it (paper section 6.1). In virtual time, on the simulated
+// fabric.
 #pragma once
 
 #include <cstdint>

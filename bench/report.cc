@@ -14,7 +14,9 @@ double ratio(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-double us(std::uint64_t ns) { return static_cast<double>(ns) / 1000; }
+double us(std::uint64_t ns) {
+  return static_cast<double>(ns) / 1000;
+}
 
 Json latency(const Histogram& h) {
   return {{"p50", us(h.quantile(500))},
@@ -24,7 +26,9 @@ Json latency(const Histogram& h) {
           {"mean", h.mean() / 1000}};
 }
 
-double seconds_of(Duration d) { return static_cast<double>(d.ns) / 1e9; }
+double seconds_of(Duration d) {
+  return static_cast<double>(d.ns) / 1e9;
+}
 
 struct Figures {
   double throughput_mops, per_acquire, per_release, per_op, refetches;
@@ -75,51 +79,51 @@ std::string to_json(const MicroConfig& config, const MicroResult& r, std::string
     const auto purpose = static_cast<Purpose>(p);
     by_purpose[std::string{to_string(purpose)}] = r.counts.of(purpose);
   }
-  const Json json{
-      {"commit", commit},
-      {"fabric", "sim"},
-      {"lock", config.lock},
-      {"seed", config.seed},
-      {"config", config_json(config)},
-      {"duration_s", seconds_of(config.duration)},
-      {"wall_s", r.wall_s},
-      {"events", r.events},
-      {"trace_hash", fmt::format("{:016x}", r.trace_hash)},
-      {"ops", r.ops},
-      {"throughput_mops", f.throughput_mops},
-      {"latency_us",
-       {{"op", latency(r.op_ns)},
-        {"acquire", latency(r.acquire_ns)},
-        {"release", latency(r.release_ns)},
-        {"data", latency(r.data_ns)}}},
-      {"mn_ops", mn_ops},
-      {"mn_ops_by_purpose", by_purpose},
-      {"mn_ops_per_acquire", f.per_acquire},
-      {"mn_ops_per_release", f.per_release},
-      {"mn_ops_per_op", f.per_op},
-      {"refetches_per_release", f.refetches},
-      {"messages", r.counts.messages},
-      {"fairness",
-       {{"overtakes_per_acquire", ratio(r.overtakes_sum, r.acquires)},
-        {"overtakes",
-         {{"p50", r.overtakes.quantile(500)},
-          {"p99", r.overtakes.quantile(990)},
-          {"max", r.overtakes.max()}}},
-        {"fifo_violations", r.fifo_violations},
-        {"hottest_lock_acquire_us",
-         {{"p50", us(r.hottest_acquire_ns.quantile(500))},
-          {"p99", us(r.hottest_acquire_ns.quantile(990))}}}}},
-      {"lost_updates", r.lost_updates ? Json(*r.lost_updates) : Json()},
-      {"violations", r.violations},
-      {"unfinished_clients", r.failures.size()}};
+  const Json json{{"commit", commit},
+                  {"fabric", "sim"},
+                  {"lock", config.lock},
+                  {"seed", config.seed},
+                  {"config", config_json(config)},
+                  {"duration_s", seconds_of(config.duration)},
+                  {"wall_s", r.wall_s},
+                  {"events", r.events},
+                  {"trace_hash", fmt::format("{:016x}", r.trace_hash)},
+                  {"ops", r.ops},
+                  {"throughput_mops", f.throughput_mops},
+                  {"latency_us",
+                   {{"op", latency(r.op_ns)},
+                    {"acquire", latency(r.acquire_ns)},
+                    {"release", latency(r.release_ns)},
+                    {"data", latency(r.data_ns)}}},
+                  {"mn_ops", mn_ops},
+                  {"mn_ops_by_purpose", by_purpose},
+                  {"mn_ops_per_acquire", f.per_acquire},
+                  {"mn_ops_per_release", f.per_release},
+                  {"mn_ops_per_op", f.per_op},
+                  {"refetches_per_release", f.refetches},
+                  {"messages", r.counts.messages},
+                  {"fairness",
+                   {{"overtakes_per_acquire", ratio(r.overtakes_sum, r.acquires)},
+                    {"overtakes",
+                     {{"p50", r.overtakes.quantile(500)},
+                      {"p99", r.overtakes.quantile(990)},
+                      {"max", r.overtakes.max()}}},
+                    {"fifo_violations", r.fifo_violations},
+                    {"hottest_lock_acquire_us",
+                     {{"p50", us(r.hottest_acquire_ns.quantile(500))},
+                      {"p99", us(r.hottest_acquire_ns.quantile(990))}}}}},
+                  {"lost_updates", r.lost_updates ? Json(*r.lost_updates) : Json()},
+                  {"violations", r.violations},
+                  {"unfinished_clients", r.failures.size()}};
   return json.dump(2) + "\n";
 }
 
 std::string summary(const MicroConfig& c, const MicroResult& r) {
   const Figures f = figures(c, r);
-  std::string text = fmt::format(
-      "{}: {} CNs x {} clients, {} locks, zipf {}, {:.0f} % reads, {} virtual, seed {}\n", c.lock, c.cns,
-      c.clients, format_count(c.locks), c.zipf, c.read_ratio * 100, format_duration(c.duration), c.seed);
+  std::string text =
+      fmt::format("{}: {} CNs x {} clients, {} locks, zipf {}, {:.0f} % reads, {} virtual, seed {}\n",
+                  c.lock, c.cns, c.clients, format_count(c.locks), c.zipf, c.read_ratio * 100,
+                  format_duration(c.duration), c.seed);
   text += fmt::format("  throughput         {:.3f} M ops/s ({} operations)\n", f.throughput_mops,
                       format_count(r.ops));
   const auto line = [&](std::string_view name, const Histogram& h) {
@@ -129,17 +133,17 @@ std::string summary(const MicroConfig& c, const MicroResult& r) {
   line("operation", r.op_ns);
   line("acquire", r.acquire_ns);
   line("release", r.release_ns);
-  text += fmt::format(
-      "  MN operations      {:.3f} per acquire, {:.3f} per release, {:.3f} per operation\n",
-      f.per_acquire, f.per_release, f.per_op);
+  text +=
+      fmt::format("  MN operations      {:.3f} per acquire, {:.3f} per release, {:.3f} per operation\n",
+                  f.per_acquire, f.per_release, f.per_op);
   text += fmt::format("  refetches          {:.4f} per release\n", f.refetches);
   text += fmt::format("  overtakes          {:.3f} per acquire, {} out of queue order\n",
                       ratio(r.overtakes_sum, r.acquires), r.fifo_violations);
   text += fmt::format("  safety             {} violations, {} lost updates\n", r.violations,
                       r.lost_updates ? fmt::to_string(*r.lost_updates) : "unknown");
   text += fmt::format("  simulator          {} events in {:.2f} s: {:.2f} M events/s, trace {:016x}\n",
-                      format_count(r.events), r.wall_s,
-                      static_cast<double>(r.events) / r.wall_s / 1e6, r.trace_hash);
+                      format_count(r.events), r.wall_s, static_cast<double>(r.events) / r.wall_s / 1e6,
+                      r.trace_hash);
   return text;
 }
 

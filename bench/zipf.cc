@@ -1,5 +1,8 @@
 #include "bench/zipf.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/check.h"
 #include "base/portable_math.h"
 
@@ -25,7 +28,9 @@ Zipf::Zipf(std::uint64_t n, double alpha) : n_(n), alpha_(alpha) {
   shortcut_ = 2 - inverse_of_integral(integral(2.5) - density(2));
 }
 
-double Zipf::density(double x) const { return portable_exp(-alpha_ * portable_log(x)); }
+double Zipf::density(double x) const {
+  return portable_exp(-alpha_ * portable_log(x));
+}
 
 double Zipf::integral(double x) const {
   const double log_x = portable_log(x);
@@ -43,9 +48,7 @@ std::uint64_t Zipf::draw(Prng& random) const {
   for (;;) {  // more than two rounds are rare: at least two thirds of all points are accepted
     const double u = high_ + random.unit() * (low_ - high_);
     const double x = inverse_of_integral(u);
-    double k = static_cast<double>(static_cast<std::uint64_t>(x + 0.5));
-    if (k < 1) k = 1;
-    if (k > static_cast<double>(n_)) k = static_cast<double>(n_);
+    const double k = std::clamp(std::floor(x + 0.5), 1.0, static_cast<double>(n_));
     if (k - x <= shortcut_ || u >= integral(k + 0.5) - density(k)) {
       return static_cast<std::uint64_t>(k) - 1;
     }

@@ -73,10 +73,8 @@ Action add_bench_micro(CLI::App& bench) {
   app.add_option("--workers", c.workers, "Cores per compute node that run clients")
       ->check(whole_number(1, 1024))
       ->each([options](const std::string&) { options->workers_given = true; });
-  app.add_option("--locks", c.locks, "Locks, each with an object")
-      ->check(whole_number(1, 100'000'000));
-  app.add_option("--slots", c.slots, "Slots per lock; 0: one per client")
-      ->check(whole_number(0, 4096));
+  app.add_option("--locks", c.locks, "Locks, each with an object")->check(whole_number(1, 100'000'000));
+  app.add_option("--slots", c.slots, "Slots per lock; 0: one per client")->check(whole_number(0, 4096));
   app.add_option("--zipf", c.zipf, "Skew of the choice of locks; 0: uniform")->check(decimal(0, 10));
   app.add_option("--read-ratio", c.read_ratio, "Part of the operations that are shared")
       ->check(decimal(0, 1));
@@ -89,7 +87,8 @@ Action add_bench_micro(CLI::App& bench) {
   add_duration(app, "--warmup", c.warmup, "Virtual time before that", Duration{}, seconds(3600));
   app.add_option("--seed", c.seed, "The same seed gives the same run")
       ->check(whole_number(0, ~std::uint64_t{0}));
-  app.add_option("--nic", options->nic, "The network's model: a name or a file ('declock nic' prints one)")
+  app.add_option("--nic", options->nic,
+                 "The network's model: a name or a file ('declock nic' prints one)")
       ->type_name("NAME|FILE");
   app.add_option("--json", options->json, "Write the result there; - is standard output")
       ->type_name("FILE");

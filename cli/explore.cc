@@ -52,8 +52,9 @@ explore::Scenario make_scenario(const Options& options, std::size_t clients) {
   scenario.layout = options.layout == "ring" ? QueueLayout::ring : QueueLayout::owner;
   scenario.slots = options.slots;
   if (scenario.layout == QueueLayout::owner && scenario.slots < clients) {
-    throw BadInput(fmt::format("--slots {} is too few for {} clients; the owner layout has a slot for each",
-                               scenario.slots, clients));
+    throw BadInput(
+        fmt::format("--slots {} is too few for {} clients; the owner layout has a slot for each",
+                    scenario.slots, clients));
   }
   if (!options.without.empty()) {
     const auto rule = explore::find_rule(options.without);
@@ -77,10 +78,11 @@ int run(const Options& options) {
   explore::Survey survey;
   {
     ProgressLine line;
-    survey = search_all(scenario, *programs, {options.max_states, &interrupted()}, options.jobs,
-                        [&](std::uint64_t states) {
-                          line.show(fmt::format("{}: {} states", options.program, format_count(states)));
-                        });
+    survey =
+        search_all(scenario, *programs, {options.max_states, &interrupted()}, options.jobs,
+                   [&](std::uint64_t states) {
+                     line.show(fmt::format("{}: {} states", options.program, format_count(states)));
+                   });
   }
   const double wall_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
@@ -106,7 +108,8 @@ int run(const Options& options) {
              "\n");
   if (json.is_standard_output()) return exit_status(survey.last);
 
-  fmt::print("{} layout, program {}: {}; {} distinct states in {} program{}, {:.1f} s\n", options.layout,
+  fmt::print("{} layout, program {}: {}; {} distinct states in {} program{}, {:.1f} s\n",
+             options.layout,
              survey.last.violation ? explore::to_string(scenario.program) : options.program,
              verdict(survey.last), format_count(survey.states), survey.explored,
              survey.explored == 1 ? "" : "s", wall_s);

@@ -34,9 +34,8 @@ int main(int argc, char** argv) {
   program.option_defaults()->always_capture_default();
   CLI::App& bench = *program.add_subcommand("bench", "Benchmarks");
   bench.require_subcommand(1);
-  const std::map<std::string, Action> actions{{"micro", add_bench_micro(bench)},
-                                              {"explore", add_explore(program)},
-                                              {"nic", add_nic(program)}};
+  const std::map<std::string, Action> actions{
+      {"micro", add_bench_micro(bench)}, {"explore", add_explore(program)}, {"nic", add_nic(program)}};
   try {
     program.parse(argc, argv);
     const CLI::App* chosen = program.get_subcommands().front();
@@ -58,4 +57,6 @@ int main(int argc, char** argv) {
 }  // namespace
 }  // namespace declock::cli
 
-int main(int argc, char** argv) { return declock::cli::main(argc, argv); }
+int main(int argc, char** argv) {
+  return declock::cli::main(argc, argv);
+}

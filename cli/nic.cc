@@ -1,9 +1,10 @@
 // declock nic
+#include "sim/nic.h"
+
 #include <fmt/format.h>
 
 #include "commands.h"
 #include "exit_codes.h"
-#include "sim/nic.h"
 
 namespace declock::cli {
 

@@ -17,7 +17,9 @@ namespace {
 
 std::atomic<bool> interrupt_seen{false};
 
-void on_interrupt(int) { interrupt_seen = true; }
+void on_interrupt(int) {
+  interrupt_seen = true;
+}
 
 void write_all(int descriptor, const std::string& text, const std::string& path) {
   std::size_t done = 0;
@@ -25,8 +27,8 @@ void write_all(int descriptor, const std::string& text, const std::string& path)
     const ssize_t n = ::write(descriptor, text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
-      throw CannotRun(fmt::format("the result could not be written to '{}': {}", path,
-                                  std::strerror(errno)));
+      throw CannotRun(
+          fmt::format("the result could not be written to '{}': {}", path, std::strerror(errno)));
     }
     done += static_cast<std::size_t>(n);
   }
@@ -66,15 +68,17 @@ void ResultFile::write(const std::string& text) {
   write_all(descriptor_, text, path_);
   if (temporary_.empty()) return;
   if (::fsync(descriptor_) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
-    throw CannotRun(fmt::format("the result could not be written to '{}': {}", path_,
-                                std::strerror(errno)));
+    throw CannotRun(
+        fmt::format("the result could not be written to '{}': {}", path_, std::strerror(errno)));
   }
   temporary_.clear();
 }
 
 ProgressLine::ProgressLine() : visible_(::isatty(STDERR_FILENO) == 1) {}
 
-ProgressLine::~ProgressLine() { show(""); }
+ProgressLine::~ProgressLine() {
+  show("");
+}
 
 void ProgressLine::show(const std::string& text) {
   if (visible_) fmt::print(stderr, "\r\033[K{}", text);

@@ -7,8 +7,9 @@
 
 namespace declock::cli {
 
-// The destination of `--json`. Opened before the work, so that a path that cannot be written is reported
-// before minutes are spent; a file that was there stays until the new result is complete on disk.
+// The destination of `--json`. Opened before the work, so that a path that cannot be written is
+// reported before minutes are spent; a file that was there stays until the new result is complete on
+// disk.
 class ResultFile {
  public:
   // Empty: no result is wanted. "-": standard output. Throws BadInput.

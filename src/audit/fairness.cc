@@ -1,5 +1,7 @@
 #include "audit/fairness.h"
 
+#include "base/check.h"
+
 namespace declock::audit {
 
 void Fairness::called(std::size_t lock, std::uint32_t client, Mode mode) {
@@ -26,6 +28,7 @@ Fairness::Overtakes Fairness::granted(std::uint32_t client) {
     if (other.call_order < mine.call_order) overtakes.by_call += 1;
     if (other.queue_order != 0 && other.queue_order < mine.queue_order) overtakes.by_queue += 1;
   }
+  CHECK(own_link != nullptr);
   *own_link = mine.next;
   return overtakes;
 }

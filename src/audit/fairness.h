@@ -1,8 +1,8 @@
 // Watches in which order requests are served, per lock. Two orders: by the time at which the client
 // called, and by the fetch-and-add that put the request into the queue, where the lock has one.
 //
-// An overtake: at a grant, a conflicting request for the same lock that is still waiting although it was
-// there earlier.
+// An overtake: at a grant, a conflicting request for the same lock that is still waiting although it
+// was there earlier.
 #pragma once
 
 #include <cstdint>

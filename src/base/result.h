@@ -18,9 +18,12 @@ enum class Errc : std::uint8_t {
 
 constexpr std::string_view to_string(Errc code) {
   switch (code) {
-    case Errc::ok: return "ok";
-    case Errc::outcome_unknown: return "outcome unknown";
-    case Errc::stuck: return "stuck";
+    case Errc::ok:
+      return "ok";
+    case Errc::outcome_unknown:
+      return "outcome unknown";
+    case Errc::stuck:
+      return "stuck";
   }
   return "?";
 }

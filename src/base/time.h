@@ -17,13 +17,27 @@ struct Time {
   constexpr auto operator<=>(const Time&) const = default;
 };
 
-constexpr Time operator+(Time t, Duration d) { return {t.ns + d.ns}; }
-constexpr Duration operator-(Time a, Time b) { return {a.ns - b.ns}; }
-constexpr Duration operator+(Duration a, Duration b) { return {a.ns + b.ns}; }
-constexpr Duration operator*(Duration d, std::int64_t n) { return {d.ns * n}; }
+constexpr Time operator+(Time t, Duration d) {
+  return {t.ns + d.ns};
+}
+constexpr Duration operator-(Time a, Time b) {
+  return {a.ns - b.ns};
+}
+constexpr Duration operator+(Duration a, Duration b) {
+  return {a.ns + b.ns};
+}
+constexpr Duration operator*(Duration d, std::int64_t n) {
+  return {d.ns * n};
+}
 
-constexpr Duration microseconds(std::int64_t n) { return {n * 1'000}; }
-constexpr Duration milliseconds(std::int64_t n) { return {n * 1'000'000}; }
-constexpr Duration seconds(std::int64_t n) { return {n * 1'000'000'000}; }
+constexpr Duration microseconds(std::int64_t n) {
+  return {n * 1'000};
+}
+constexpr Duration milliseconds(std::int64_t n) {
+  return {n * 1'000'000};
+}
+constexpr Duration seconds(std::int64_t n) {
+  return {n * 1'000'000'000};
+}
 
 }  // namespace declock

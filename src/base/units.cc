@@ -22,8 +22,8 @@ Result<Duration, std::string> parse_duration(std::string_view text) {
       fmt::format("'{}' is not a duration; write a number and a unit: 2s, 100ms, 200us or 50ns", text)};
 
   double number = 0;
-  const auto [rest, ec] = std::from_chars(text.data(), text.data() + text.size(), number,
-                                          std::chars_format::fixed);
+  const auto [rest, ec] =
+      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   if (ec != std::errc{} || number < 0) return wrong;
   const std::string_view unit{rest, static_cast<std::size_t>(text.data() + text.size() - rest)};
   for (const auto& [name, ns] : kUnits) {

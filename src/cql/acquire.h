@@ -27,7 +27,8 @@ Task<Result<Hold>> CqlLock<kRules>::acquire(RemoteAddr lock, Mode mode) {
       if (!over) co_return Failure{over.error()};
       continue;
     }
-    // H24: the ticket is about to repeat. H10: more requests than members; an entry would hit another's.
+    // H24: the ticket is about to repeat. H10: more requests than members; an entry would hit
+    // another's.
     if (found.end() >= shape_.header.ticket_limit() || found.qsize >= shape_.slots) {
       co_return Failure{Errc::stuck};
     }

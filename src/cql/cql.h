@@ -1,7 +1,8 @@
 // The CQL lock (cooperative queue-notify locking, paper section 4): a queue on the memory node that one
 // fetch-and-add enters, and one message between compute nodes that hands the lock over.
 //
-//   acquire   FAA the header: qsize += 1, wcnt += exclusive. What it returns says whether the lock is held
+//   acquire   FAA the header: qsize += 1, wcnt += exclusive. What it returns says whether the lock is
+//   held
 //             now; if not, WRITE an entry that says who waits, and wait for a grant.
 //   release   FAA the header: ticket += 1, qsize -= 1, wcnt -= exclusive, and with it READ the queue.
 //             If somebody waits whom this release makes the next holder, send a grant.
@@ -73,8 +74,8 @@ class CqlLock final : public LockClient {
 
   // release.h
   Task<Result<void>> hand_over(Hold hold, Header found, std::span<std::uint64_t> queue);
-  void send_grants(RemoteAddr lock, Epoch epoch, const QueueView<kRules>& view,
-                   Ticket begin, Ticket end);
+  void send_grants(RemoteAddr lock, Epoch epoch, const QueueView<kRules>& view, Ticket begin,
+                   Ticket end);
 
   Endpoint& endpoint_;
   LockShape shape_;

@@ -1,4 +1,5 @@
-// Grants: one message hands a lock over. It names (lock, epoch, ticket), and a waiter takes only its own.
+// Grants: one message hands a lock over. It names (lock, epoch, ticket), and a waiter takes only its
+// own.
 #pragma once
 
 #include <coroutine>
@@ -28,8 +29,8 @@ struct Grant {
 template <Rules kRules>
 class GrantInbox final : public Receiver {
  public:
-  // Expects one grant from its construction on; co_await it. Must exist before its entry is written: the
-  // grant may come before the WRITE's completion.
+  // Expects one grant from its construction on; co_await it. Must exist before its entry is written:
+  // the grant may come before the WRITE's completion.
   class Wait {
    public:
     Wait(GrantInbox& inbox, const Grant& awaited) : inbox_(inbox), awaited_(awaited) {
@@ -61,8 +62,8 @@ class GrantInbox final : public Receiver {
   void on_message(EndpointId, const Message& message) override {
     const Grant grant = Grant::from_message(message);
     for (Wait* wait = first_; wait != nullptr; wait = wait->next_) {
-      const bool meant = kRules.tickets_match ? wait->awaited_ == grant
-                                              : wait->awaited_.lock == grant.lock;
+      const bool meant =
+          kRules.tickets_match ? wait->awaited_ == grant : wait->awaited_.lock == grant.lock;
       if (!meant || wait->granted_) continue;
       wait->granted_ = true;
       if (wait->waiter_) wait->waiter_.resume();  // may end the wait: touch nothing after this

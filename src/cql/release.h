@@ -1,4 +1,5 @@
-// Releasing a CQL lock and handing it over (paper section 4.2, "Lock release workflow", and section 4.3).
+// Releasing a CQL lock and handing it over (paper section 4.2, "Lock release workflow", and
+// section 4.3).
 #pragma once
 
 #include "cql/cql.h"
@@ -11,7 +12,8 @@ Task<Result<void>> CqlLock<kRules>::release(Hold hold) {
   ScratchWords queue{frames(), shape_.queue_words()};
   Op leave = Op::fetch_add(hold.lock, shape_.header.release_delta(hold.mode), Purpose::release);
   Op look = Op::read(hold.lock, queue.words(), Purpose::release);
-  // The READ sees the queue as it was after our FAA, or later: operations of one chain take effect in order.
+  // The READ sees the queue as it was after our FAA, or later: operations of one chain take effect in
+  // order.
   const Result<void> posted = co_await endpoint_.post(leave, look);
   if (!posted) co_return posted;
   const Header found = shape_.header.decode(leave.old);
@@ -28,8 +30,7 @@ Task<Result<void>> CqlLock<kRules>::release(Hold hold) {
 }
 
 template <Rules kRules>
-Task<Result<void>> CqlLock<kRules>::hand_over(Hold hold, Header found,
-                                              std::span<std::uint64_t> queue) {
+Task<Result<void>> CqlLock<kRules>::hand_over(Hold hold, Header found, std::span<std::uint64_t> queue) {
   Worker& worker = endpoint_.worker();
   const Time deadline = worker.now() + limits_.refetch;
   const Ticket h{found.ticket.value + 1};

@@ -35,8 +35,8 @@ Ticket end_of_visible_run(const QueueView<kRules>& view) {
 template <Rules kRules>
 Decision after_writer(const QueueView<kRules>& view) {
   const Ticket h = view.begin();
-  // H28: the ticket may pass a waiting reader, because readers that came later can leave first. It proves
-  // nothing to a writer.
+  // H28: the ticket may pass a waiting reader, because readers that came later can leave first. It
+  // proves nothing to a writer.
   if (!kRules.writer_owes_its_successor && view.header().ticket > h) return {h, true};
 
   Ticket next_writer = view.end();
@@ -62,8 +62,8 @@ Decision after_writer(const QueueView<kRules>& view) {
   return {h, false};
 }
 
-// A reader leaves: of those behind it only a writer can be waiting for this release. `wcnt` is the number
-// of writers in [h, T).
+// A reader leaves: of those behind it only a writer can be waiting for this release. `wcnt` is the
+// number of writers in [h, T).
 template <Rules kRules>
 Decision after_reader(const QueueView<kRules>& view, std::uint32_t wcnt) {
   const Ticket h = view.begin();

@@ -26,7 +26,8 @@ Result<std::vector<Program>, std::string> parse_programs(std::string_view text) 
   const auto wrong = [&](std::string_view what) {
     return Failure{fmt::format(
         "program '{}': {}; write a client's operations as letters r (shared), w (exclusive) or x "
-        "(either) and put ';' between clients, as in \"w;r;rrrw\"", text, what)};
+        "(either) and put ';' between clients, as in \"w;r;rrrw\"",
+        text, what)};
   };
   Program program(1);
   std::vector<std::pair<std::size_t, std::size_t>> either;

@@ -100,9 +100,9 @@ class Search {
       return world_.violation() && settle(*world_.violation());
     }
     if (!choices_.empty()) replay();
-    return settle({Violation::Kind::hang,
-                   fmt::format("nothing more can happen, and {} will never finish",
-                               world_.unfinished_clients())});
+    return settle(
+        {Violation::Kind::hang, fmt::format("nothing more can happen, and {} will never finish",
+                                            world_.unfinished_clients())});
   }
 
   // A client that gives up with an error has noticed; a hang or a wrong entry nobody notices. Those end

@@ -1,5 +1,6 @@
-// The search: every state that a scenario can reach, nearest first, so that the story of a violation is as
-// short as it can be. A state is reached again by replaying the choices that led to it, from the start.
+// The search: every state that a scenario can reach, nearest first, so that the story of a violation is
+// as short as it can be. A state is reached again by replaying the choices that led to it, from the
+// start.
 #pragma once
 
 #include <atomic>
@@ -32,12 +33,12 @@ Finding search(const Scenario& scenario, const SearchLimits& limits, const Progr
 // One line a step, in words. REQUIRES: finding.violation.
 std::vector<std::string> tell_story(const Scenario& scenario, const Finding& finding);
 
-// Several programs, on several threads. Ends with the first, in their order, whose finding is a violation
-// or incomplete; the result does not depend on the threads.
+// Several programs, on several threads. Ends with the first, in their order, whose finding is a
+// violation or incomplete; the result does not depend on the threads.
 struct Survey {
-  std::uint64_t states = 0;    // of all programs that count
-  std::size_t explored = 0;    // how many those are
-  Finding last;                // of the last of them: the violation, if there is one
+  std::uint64_t states = 0;  // of all programs that count
+  std::size_t explored = 0;  // how many those are
+  Finding last;              // of the last of them: the violation, if there is one
 };
 
 Survey search_all(const Scenario& scenario, const std::vector<Program>& programs,

@@ -5,7 +5,9 @@
 namespace declock::explore {
 namespace {
 
-std::string_view mode_name(Mode mode) { return mode == Mode::exclusive ? "exclusive" : "shared"; }
+std::string_view mode_name(Mode mode) {
+  return mode == Mode::exclusive ? "exclusive" : "shared";
+}
 
 // Words of a CQL lock, for a person.
 class Narrator {
@@ -20,7 +22,8 @@ class Narrator {
   std::string entry(std::uint64_t word) const {
     const Entry e = decode_entry(word);
     if (word == 0) return "nothing";
-    if (shape_.queue == QueueLayout::owner) return fmt::format("ticket {} {}", e.tag, mode_name(e.mode));
+    if (shape_.queue == QueueLayout::owner)
+      return fmt::format("ticket {} {}", e.tag, mode_name(e.mode));
     const RingTag tag = RingTag::unpack(e.tag);
     return fmt::format("version {} client {} {}", tag.version - 1, tag.owner.value, mode_name(e.mode));
   }
@@ -46,9 +49,14 @@ class Narrator {
       const sim::Flight::Step& step = flight.steps[i];
       text += text.empty() ? "" : " + ";
       switch (step.kind) {
-        case OpKind::read: text += "READ of the queue"; break;
-        case OpKind::write: text += fmt::format("WRITE of its entry ({})", entry(step.from[0])); break;
-        default: text += fmt::format("{} FAA", to_string(step.purpose));
+        case OpKind::read:
+          text += "READ of the queue";
+          break;
+        case OpKind::write:
+          text += fmt::format("WRITE of its entry ({})", entry(step.from[0]));
+          break;
+        default:
+          text += fmt::format("{} FAA", to_string(step.purpose));
       }
       if (step.purpose == Purpose::refetch) text += " once more";
     }
@@ -62,9 +70,14 @@ class Narrator {
       const sim::Flight::Step& step = flight.steps[i];
       text += text.empty() ? "" : "; ";
       switch (step.kind) {
-        case OpKind::read: text += "READ sees " + queue(engine.would_see(choice, i)); break;
-        case OpKind::write: text += "WRITE completes"; break;
-        default: text += fmt::format("FAA returns {}", header(step.old));
+        case OpKind::read:
+          text += "READ sees " + queue(engine.would_see(choice, i));
+          break;
+        case OpKind::write:
+          text += "WRITE completes";
+          break;
+        default:
+          text += fmt::format("FAA returns {}", header(step.old));
       }
     }
     return text;
@@ -133,8 +146,8 @@ std::vector<std::string> tell_story(const Scenario& scenario, const Finding& fin
     engine.perform(choice);
     lines.push_back(fmt::format("{:3}. client {}: {}{}", lines.size() + 1, who, what, consequences));
   }
-  lines.push_back(fmt::format("     {}: {}", to_string(finding.violation->kind),
-                              finding.violation->text));
+  lines.push_back(
+      fmt::format("     {}: {}", to_string(finding.violation->kind), finding.violation->text));
   return lines;
 }
 

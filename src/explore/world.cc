@@ -6,11 +6,16 @@ namespace declock::explore {
 
 std::string_view to_string(Violation::Kind kind) {
   switch (kind) {
-    case Violation::Kind::mutual_exclusion: return "mutual exclusion";
-    case Violation::Kind::order: return "order";
-    case Violation::Kind::left_over: return "left-over";
-    case Violation::Kind::hang: return "hang";
-    case Violation::Kind::stuck: return "stuck";
+    case Violation::Kind::mutual_exclusion:
+      return "mutual exclusion";
+    case Violation::Kind::order:
+      return "order";
+    case Violation::Kind::left_over:
+      return "left-over";
+    case Violation::Kind::hang:
+      return "hang";
+    case Violation::Kind::stuck:
+      return "stuck";
   }
   return "?";
 }
@@ -25,8 +30,8 @@ World::World(const Scenario& scenario)
     sim::SimWorker& worker = engine_.add_worker();
     sim::SimEndpoint& endpoint = engine_.add_endpoint(worker);
     const cql::Membership self{.slot = Slot{static_cast<std::uint16_t>(i)}};
-    clients_.push_back({*this, i, worker, endpoint, make_cql(scenario_.left_out, endpoint, shape_, self),
-                        std::nullopt});
+    clients_.push_back({*this, i, worker, endpoint,
+                        make_cql(scenario_.left_out, endpoint, shape_, self), std::nullopt});
   }
 }
 
@@ -55,8 +60,8 @@ Task<void> World::Client::run() {
     world.fairness_.called(0, index, mode);
     const Result<Hold> hold = co_await lock->acquire(kLock, mode);
     if (!hold) {
-      world.report(Violation::Kind::stuck,
-                   fmt::format("client {} cannot acquire the lock: {}", index, to_string(hold.error())));
+      world.report(Violation::Kind::stuck, fmt::format("client {} cannot acquire the lock: {}", index,
+                                                       to_string(hold.error())));
       co_return;
     }
     world.enter(index, mode);

@@ -1,6 +1,6 @@
-// A small cluster whose clients run a program on one lock, under a stepped fabric; and the checkers that
-// watch it. The checkers know nothing of the protocol: they see who calls, who enters and leaves, the
-// order of the fetch-and-adds, and at the end the words in memory.
+// A small cluster whose clients run a program on one lock, under a stepped fabric; and the checkers
+// that watch it. The checkers know nothing of the protocol: they see who calls, who enters and leaves,
+// the order of the fetch-and-adds, and at the end the words in memory.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,7 @@ struct Scenario {
   unsigned slots = 4;
   LeftOut left_out{};
 
-  LockShape shape() const {
-    return {static_cast<unsigned>(program.size()), slots, layout};
-  }
+  LockShape shape() const { return {static_cast<unsigned>(program.size()), slots, layout}; }
 };
 
 struct Violation {

@@ -3,14 +3,13 @@
 namespace declock {
 
 std::string_view to_string(OpKind kind) {
-  constexpr std::array<std::string_view, kOpKinds> kNames{"read", "write", "fetch_add",
-                                                          "compare_swap"};
+  constexpr std::array<std::string_view, kOpKinds> kNames{"read", "write", "fetch_add", "compare_swap"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::string_view to_string(Purpose purpose) {
-  constexpr std::array<std::string_view, kPurposes> kNames{
-      "acquire", "release", "refetch", "prefetch", "reset", "sync", "data", "verify"};
+  constexpr std::array<std::string_view, kPurposes> kNames{"acquire", "release", "refetch", "prefetch",
+                                                           "reset",   "sync",    "data",    "verify"};
   return kNames[static_cast<std::size_t>(purpose)];
 }
 
@@ -26,8 +25,7 @@ Op Op::fetch_add(RemoteAddr addr, std::uint64_t delta, Purpose purpose) {
   return {.kind = OpKind::fetch_add, .purpose = purpose, .addr = addr, .operand = delta};
 }
 
-Op Op::compare_swap(RemoteAddr addr, std::uint64_t expected, std::uint64_t desired,
-                    Purpose purpose) {
+Op Op::compare_swap(RemoteAddr addr, std::uint64_t expected, std::uint64_t desired, Purpose purpose) {
   return {.kind = OpKind::compare_swap,
           .purpose = purpose,
           .addr = addr,

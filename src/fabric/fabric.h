@@ -34,7 +34,9 @@ enum class OpKind : std::uint8_t { read, write, fetch_add, compare_swap };
 inline constexpr std::size_t kOpKinds = 4;
 std::string_view to_string(OpKind kind);
 
-constexpr bool is_atomic(OpKind kind) { return kind >= OpKind::fetch_add; }
+constexpr bool is_atomic(OpKind kind) {
+  return kind >= OpKind::fetch_add;
+}
 
 // What an operation is for. Nothing that a lock costs can hide: every purpose is reported.
 enum class Purpose : std::uint8_t { acquire, release, refetch, prefetch, reset, sync, data, verify };

@@ -9,14 +9,16 @@ namespace declock {
 
 enum class Mode : std::uint8_t { shared, exclusive };
 
-constexpr bool conflict(Mode a, Mode b) { return a == Mode::exclusive || b == Mode::exclusive; }
+constexpr bool conflict(Mode a, Mode b) {
+  return a == Mode::exclusive || b == Mode::exclusive;
+}
 
-using MnId = Strong<struct MnTag, std::uint16_t>;             // a memory node
+using MnId = Strong<struct MnTag, std::uint16_t>;              // a memory node
 using EndpointId = Strong<struct EndpointTag, std::uint32_t>;  // where a message is sent to
-using Slot = Strong<struct SlotTag, std::uint16_t>;           // a member's place in every lock's queue
+using Slot = Strong<struct SlotTag, std::uint16_t>;            // a member's place in every lock's queue
 using WorkerId = Strong<struct WorkerTag, std::uint8_t>;       // whom to wake inside a member
-using Ticket = Strong<struct TicketTag, std::uint64_t>;       // names one acquisition of one lock
-using Epoch = Strong<struct EpochTag, std::uint8_t>;          // counts resets of one lock
+using Ticket = Strong<struct TicketTag, std::uint64_t>;        // names one acquisition of one lock
+using Epoch = Strong<struct EpochTag, std::uint8_t>;           // counts resets of one lock
 using ResetId = Strong<struct ResetTag, std::uint16_t>;        // who resets a lock; 0: nobody
 using Timestamp = Strong<struct TimestampTag, std::uint16_t>;  // microseconds, compared by half range
 

@@ -20,8 +20,8 @@ struct Hold {
 };
 
 // Grows strictly over the exclusive holders of a lock, resets and restarts of the memory node included.
-// A resource that remembers the largest token it has seen can refuse a holder that lost the lock without
-// knowing it.
+// A resource that remembers the largest token it has seen can refuse a holder that lost the lock
+// without knowing it.
 struct Token {
   std::uint32_t mn_incarnation = 0;
   std::uint64_t wraps = 0;

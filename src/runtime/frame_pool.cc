@@ -21,7 +21,7 @@ FramePool::~FramePool() {
   for (Block* block : free_) {
     while (block != nullptr) {
       Block* next = *reinterpret_cast<Block**>(block + 1);
-      ::operator delete(block, std::align_val_t{alignof(Block)});
+      ::operator delete (block, std::align_val_t{alignof(Block)});
       block = next;
     }
   }
@@ -38,8 +38,8 @@ void* FramePool::allocate(std::size_t bytes) {
     free_[size_class] = *reinterpret_cast<Block**>(block + 1);
   } else {
     system_allocations_ += 1;
-    block = static_cast<Block*>(
-        ::operator new(kSmallest << size_class, std::align_val_t{alignof(Block)}));
+    block =
+        static_cast<Block*>(::operator new (kSmallest << size_class, std::align_val_t{alignof(Block)}));
     block->pool = this;
     block->size_class = size_class;
   }
@@ -54,7 +54,7 @@ void FramePool::deallocate(void* memory) {
     *static_cast<Block**>(memory) = pool.free_[block->size_class];
     pool.free_[block->size_class] = block;
   } else {
-    ::operator delete(block, std::align_val_t{alignof(Block)});
+    ::operator delete (block, std::align_val_t{alignof(Block)});
   }
 }
 

@@ -29,7 +29,7 @@ class FramePool {
     std::uint64_t size_class;
   };
   static constexpr std::size_t kSmallest = 64;
-  static constexpr std::size_t kClasses = 10;  // 64 bytes to 32 KiB, header included
+  static constexpr std::size_t kClasses = 11;  // 64 bytes to 64 KiB, header included
 
   std::array<Block*, kClasses> free_{};
   std::uint64_t system_allocations_ = 0;

@@ -63,10 +63,25 @@ TEST_F(Cli, BenchWritesItsResultAsJsonTwiceTheSame) {
     result.erase("wall_s");
   }
   EXPECT_EQ(results[0], results[1]);
-  for (const char* key : {"commit", "fabric", "lock", "seed", "config", "duration_s", "trace_hash", "ops",
-                          "throughput_mops", "latency_us", "mn_ops", "mn_ops_by_purpose",
-                          "mn_ops_per_acquire", "mn_ops_per_release", "mn_ops_per_op",
-                          "refetches_per_release", "messages", "fairness", "lost_updates",
+  for (const char* key : {"commit",
+                          "fabric",
+                          "lock",
+                          "seed",
+                          "config",
+                          "duration_s",
+                          "trace_hash",
+                          "ops",
+                          "throughput_mops",
+                          "latency_us",
+                          "mn_ops",
+                          "mn_ops_by_purpose",
+                          "mn_ops_per_acquire",
+                          "mn_ops_per_release",
+                          "mn_ops_per_op",
+                          "refetches_per_release",
+                          "messages",
+                          "fairness",
+                          "lost_updates",
                           "violations"}) {
     EXPECT_TRUE(results[0].contains(key)) << key;
   }
@@ -181,9 +196,9 @@ TEST_F(Cli, AResultThatCannotBeWrittenLosesNothing) {
 
 TEST_F(Cli, CtrlCEndsABenchmarkAtOnceAndLeavesNoFile) {
   const std::string result = folder_ / "result.json";
-  const std::string command = fmt::format(
-      "timeout -s INT 1 {} bench micro --duration 3600s --json {} 2>{} >/dev/null", DECLOCK_PROGRAM,
-      result, (folder_ / "err").string());
+  const std::string command =
+      fmt::format("timeout -s INT 1 {} bench micro --duration 3600s --json {} 2>{} >/dev/null",
+                  DECLOCK_PROGRAM, result, (folder_ / "err").string());
   const int status = std::system(command.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 124);  // timeout's own: it was the one that sent the signal
   EXPECT_NE(slurp(folder_ / "err").find("interrupted"), std::string::npos);

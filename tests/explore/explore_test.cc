@@ -1,5 +1,5 @@
-// Every interleaving of small programs on the production code; and with each rule left out, the violation
-// that the rule prevents.
+// Every interleaving of small programs on the production code; and with each rule left out, the
+// violation that the rule prevents.
 #include <gtest/gtest.h>
 
 #include "explore/search.h"
@@ -35,7 +35,9 @@ struct Mutant {
   const char* rule;
   const char* program;
 };
-void PrintTo(const Mutant& mutant, std::ostream* out) { *out << mutant.rule; }
+void PrintTo(const Mutant& mutant, std::ostream* out) {
+  *out << mutant.rule;
+}
 
 class LeftOutRule : public testing::TestWithParam<Mutant> {};
 
@@ -77,7 +79,9 @@ TEST(Ring, LosesAWaiter) {  // H1
 }
 #endif
 
-TEST(Ring, IsCleanWhereSlotsAreNotReused) { EXPECT_FALSE(explore("x;x", QueueLayout::ring).last.violation); }
+TEST(Ring, IsCleanWhereSlotsAreNotReused) {
+  EXPECT_FALSE(explore("x;x", QueueLayout::ring).last.violation);
+}
 
 TEST(Search, FindsTheSameStatesEachTime) {
   const Survey first = explore("w;r;w");
@@ -105,10 +109,11 @@ TEST(Search, ThreadsMakeNoDifference) {
   const Survey many = search_all(scenario, *programs, {}, 4);
   EXPECT_EQ(one.states, many.states);
   EXPECT_EQ(one.explored, many.explored);
-  EXPECT_EQ(tell_story({programs->at(one.explored - 1), scenario.layout, scenario.slots, scenario.left_out},
-                       one.last),
-            tell_story({programs->at(one.explored - 1), scenario.layout, scenario.slots, scenario.left_out},
-                       many.last));
+  EXPECT_EQ(
+      tell_story({programs->at(one.explored - 1), scenario.layout, scenario.slots, scenario.left_out},
+                 one.last),
+      tell_story({programs->at(one.explored - 1), scenario.layout, scenario.slots, scenario.left_out},
+                 many.last));
 }
 
 }  // namespace

@@ -10,7 +10,9 @@
 namespace declock::sim {
 namespace {
 
-constexpr RemoteAddr at(std::uint64_t word) { return {MnId{0}, 8 * word}; }
+constexpr RemoteAddr at(std::uint64_t word) {
+  return {MnId{0}, 8 * word};
+}
 
 // Endpoints, each on a core of its own, and the chains that they have posted.
 class Wire {

@@ -36,7 +36,8 @@ TEST(Fairness, CountsConflictingRequestsThatAreOvertaken) {
   fairness.enqueued(1);
   fairness.enqueued(0);
   fairness.enqueued(2);
-  const auto second = fairness.granted(2);  // before 0, which called and enqueued earlier; 1 shares with it
+  const auto second =
+      fairness.granted(2);  // before 0, which called and enqueued earlier; 1 shares with it
   EXPECT_EQ(second.by_call, 1u);
   EXPECT_EQ(second.by_queue, 1u);
   const auto first = fairness.granted(0);  // before 1, which called later but enqueued earlier

@@ -6,8 +6,12 @@
 namespace declock {
 namespace {
 
-std::uint64_t acquire_ops(const Endpoint& e) { return e.counts().of(Purpose::acquire); }
-std::uint64_t release_ops(const Endpoint& e) { return e.counts().of(Purpose::release); }
+std::uint64_t acquire_ops(const Endpoint& e) {
+  return e.counts().of(Purpose::acquire);
+}
+std::uint64_t release_ops(const Endpoint& e) {
+  return e.counts().of(Purpose::release);
+}
 
 TEST(Cql, UncontendedCostsOneOperationToAcquire) {
   Lab lab{2};
@@ -30,8 +34,8 @@ TEST(Cql, UncontendedCostsOneOperationToAcquire) {
 TEST(Cql, AWaiterCostsOneMoreWriteAndOneMessage) {
   Lab lab{2};
   Visit holder, waiter;
-  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive,
-                  microseconds(50), holder));
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive, microseconds(50),
+                  holder));
   lab.run(microseconds(10));
   lab.start(visit(lab.nodes[1].worker, lab.nodes[1].lock, Lab::kLock, Mode::exclusive, {}, waiter));
   lab.run(microseconds(30));
@@ -49,12 +53,12 @@ TEST(Cql, AWaiterCostsOneMoreWriteAndOneMessage) {
 TEST(Cql, ReadersBehindAWriterEnterTogether) {
   Lab lab{4};
   std::array<Visit, 4> seen;
-  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive,
-                  microseconds(50), seen[0]));
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive, microseconds(50),
+                  seen[0]));
   lab.run(microseconds(10));
   for (std::size_t i = 1; i < 4; ++i) {
-    lab.start(visit(lab.nodes[i].worker, lab.nodes[i].lock, Lab::kLock, Mode::shared,
-                    microseconds(100), seen[i]));
+    lab.start(visit(lab.nodes[i].worker, lab.nodes[i].lock, Lab::kLock, Mode::shared, microseconds(100),
+                    seen[i]));
   }
   lab.run(microseconds(30));
   EXPECT_FALSE(seen[1].entered || seen[2].entered || seen[3].entered);
@@ -138,8 +142,8 @@ TEST(Cql, GivesUpOnAResetThatDoesNotEnd) {
 TEST(Cql, AReleaseThatMeetsAResetIsDone) {
   Lab lab{2};
   Visit seen;
-  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive,
-                  microseconds(50), seen));
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive, microseconds(50),
+                  seen));
   lab.run(microseconds(10));
   lab.set_header({.qsize = 2, .wcnt = 2, .reset_id = ResetId{4}});
   lab.run(milliseconds(1));
@@ -151,8 +155,8 @@ TEST(Cql, AReleaseThatMeetsAResetIsDone) {
 TEST(Cql, ARefetchThatFindsAnotherEpochIsDone) {
   Lab lab{2};
   Visit seen;
-  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive,
-                  microseconds(50), seen));
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive, microseconds(50),
+                  seen));
   lab.run(microseconds(10));
   lab.set_header({.qsize = 2, .wcnt = 2});  // somebody who never writes its entry
   lab.run(microseconds(100));
@@ -167,8 +171,8 @@ TEST(Cql, ARefetchThatFindsAnotherEpochIsDone) {
 TEST(Cql, RefetchingIsBoundedInTime) {  // H15
   Lab lab{2, {.refetch = milliseconds(1)}};
   Visit seen;
-  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive,
-                  microseconds(50), seen));
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive, microseconds(50),
+                  seen));
   lab.run(microseconds(10));
   lab.set_header({.qsize = 2, .wcnt = 2});
   lab.run(milliseconds(2));

@@ -1,9 +1,9 @@
 // Whom a releaser grants, from what it sees: each case is a picture of a header and its slots.
+#include "cql/successor.h"
+
 #include <gtest/gtest.h>
 
 #include <vector>
-
-#include "cql/successor.h"
 
 namespace declock::cql {
 namespace {
@@ -12,8 +12,7 @@ constexpr Epoch kEpoch{3};
 
 class Picture {
  public:
-  explicit Picture(Ticket header_ticket)
-      : shape_{4, 4, QueueLayout::owner}, words_(5) {
+  explicit Picture(Ticket header_ticket) : shape_{4, 4, QueueLayout::owner}, words_(5) {
     words_[0] = shape_.header.encode(Header{.ticket = header_ticket, .epoch = kEpoch});
   }
   Picture& entry(std::uint32_t slot, std::uint32_t ticket, Mode mode, Epoch epoch = kEpoch) {

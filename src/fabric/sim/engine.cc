@@ -4,10 +4,18 @@
 
 namespace declock::sim {
 
-Time SimWorker::now() const { return engine_.now(); }
-void SimWorker::arm(Timer& timer, Time when) { engine_.on_arm(timer, when); }
-void SimWorker::disarm(Timer& timer) { engine_.on_disarm(timer); }
-void SimWorker::make_ready(std::coroutine_handle<> coroutine) { engine_.ready_.push_back(coroutine); }
+Time SimWorker::now() const {
+  return engine_.now();
+}
+void SimWorker::arm(Timer& timer, Time when) {
+  engine_.on_arm(timer, when);
+}
+void SimWorker::disarm(Timer& timer) {
+  engine_.on_disarm(timer);
+}
+void SimWorker::make_ready(std::coroutine_handle<> coroutine) {
+  engine_.ready_.push_back(coroutine);
+}
 
 void SimEndpoint::ring(Doorbell& doorbell) {
   Flight& flight = engine_.take_flight();

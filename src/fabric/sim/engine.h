@@ -35,7 +35,8 @@ class SimWorker final : public Worker {
   std::uint32_t index_;
 };
 
-// A posted chain, as it travels. It is a copy: the coroutine that posted it may be gone before it lands.
+// A posted chain, as it travels. It is a copy: the coroutine that posted it may be gone before it
+// lands.
 struct Flight {
   struct Step {
     OpKind kind;
@@ -44,7 +45,8 @@ struct Flight {
     std::uint64_t operand;
     std::uint64_t expected;
     std::uint64_t old;
-    std::span<std::uint64_t> into;  // read: the caller's memory, to be touched only while `doorbell` is set
+    std::span<std::uint64_t>
+        into;  // read: the caller's memory, to be touched only while `doorbell` is set
     std::vector<std::uint64_t> from;  // write
     std::size_t words;
   };

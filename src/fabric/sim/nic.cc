@@ -79,8 +79,8 @@ Result<NicModel, std::string> nic_from_json(std::string_view text) {
     }
     const Json& value = json[field.name];
     if (!value.is_number_integer() || value < field.low || value > field.high) {
-      return Failure{fmt::format("field '{}' is {}; it takes a whole number from {} to {}",
-                                 field.name, value.dump(), field.low, field.high)};
+      return Failure{fmt::format("field '{}' is {}; it takes a whole number from {} to {}", field.name,
+                                 value.dump(), field.low, field.high)};
     }
     model.*field.member = value.get<std::int64_t>();
   }

@@ -13,12 +13,12 @@ namespace declock::sim {
 struct NicModel {
   std::string name = "cx4-100g";
 
-  std::int64_t one_way_ns = 750;        // CN to MN, and back
-  std::int64_t verb_cpu_ns = 400;       // a client's core, per operation posted
-  std::int64_t processing_units = 8;    // a queue pair hashes to one; in order per unit
-  std::int64_t read_write_ns = 20;      // NIC-wide: 50 M/s
-  std::int64_t atomic_ns = 35;          // NIC-wide, on different words: 28 M/s
-  std::int64_t atomic_slots = 512;      // by address bits from 3 up; a waiting atomic blocks its unit
+  std::int64_t one_way_ns = 750;      // CN to MN, and back
+  std::int64_t verb_cpu_ns = 400;     // a client's core, per operation posted
+  std::int64_t processing_units = 8;  // a queue pair hashes to one; in order per unit
+  std::int64_t read_write_ns = 20;    // NIC-wide: 50 M/s
+  std::int64_t atomic_ns = 35;        // NIC-wide, on different words: 28 M/s
+  std::int64_t atomic_slots = 512;    // by address bits from 3 up; a waiting atomic blocks its unit
   std::int64_t atomic_slot_held_ns = 130;  // atomics on one word: 7.7 M/s
   std::int64_t payload_ps_per_byte = 80;   // 12.5 GB/s, each way
 
@@ -28,7 +28,7 @@ struct NicModel {
   std::int64_t hiccup_ns = 20'000;         // and once in `hiccup_one_in` ways this much more
   std::int64_t hiccup_one_in = 10'000;     // 0: never
 
-  std::int64_t torn_read_one_in = 16;  // reads of several words that see two moments; 0: none
+  std::int64_t torn_read_one_in = 16;   // reads of several words that see two moments; 0: none
   std::int64_t torn_read_gap_ns = 200;  // between those moments
 
   std::int64_t think_max_ns = 10'000;  // a client between two operations: uniform from 0 to this

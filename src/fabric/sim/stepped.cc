@@ -55,9 +55,8 @@ void SteppedEngine::enabled(std::vector<Choice>& out) const {
   }
   if (!out.empty() || alarms_.empty()) return;
   for (std::size_t i = 0; i < alarms_.size(); ++i) {
-    const bool earliest = std::none_of(alarms_.begin(), alarms_.end(), [&](const Alarm& a) {
-      return a.when < alarms_[i].when;
-    });
+    const bool earliest = std::none_of(alarms_.begin(), alarms_.end(),
+                                       [&](const Alarm& a) { return a.when < alarms_[i].when; });
     if (earliest) out.push_back({Choice::Kind::timer, static_cast<std::uint8_t>(i)});
   }
 }
@@ -127,7 +126,8 @@ void SteppedEngine::on_disarm(Timer& timer) {
   std::erase_if(alarms_, [&](const Alarm& a) { return a.timer == &timer; });
 }
 
-// The first chain whose effects are not all done; its next step is no read, since reads begin by themselves.
+// The first chain whose effects are not all done; its next step is no read, since reads begin by
+// themselves.
 Flight* SteppedEngine::next_to_take(const Lane& lane) {
   for (Flight* flight : lane.flights) {
     if (flight->taken < flight->count) return flight;
@@ -203,8 +203,8 @@ std::size_t SteppedEngine::variants(const Flight& flight) const {
   return count;
 }
 
-// A variant is a number in mixed radix: a digit per word that had several values, 0 for the first of them,
-// k for the k-th later one. Takes the digits of this step off `variant`.
+// A variant is a number in mixed radix: a digit per word that had several values, 0 for the first of
+// them, k for the k-th later one. Takes the digits of this step off `variant`.
 std::vector<std::uint64_t> SteppedEngine::words_seen(const Sight& seen, std::size_t& variant) {
   std::vector<std::uint64_t> words = seen.first;
   if (seen.later.empty()) return words;

@@ -1,15 +1,15 @@
-// The simulated fabric, second half, with no clock: at each step the caller picks one of the things that
-// can happen next. `declock explore` picks all of them.
+// The simulated fabric, second half, with no clock: at each step the caller picks one of the things
+// that can happen next. `declock explore` picks all of them.
 //
 // An effect on memory, the completion of a chain and the delivery of a message are separate steps. A
 // read of several words may see each word at another moment, in any order, between the moment it may
 // begin and its completion: so it keeps, per word, every value that the word had in that time, and its
 // completion is one step for each combination.
 //
-// Two runs are in the same state if they agree in memory, in what is in flight, and in what every client
-// has observed since it began its operation: a client is deterministic, so what it does next follows
-// from that. A repeated read that sees the same words again tells it nothing new and does not count; a
-// loop of refetches is then a step from a state to itself, a stutter.
+// Two runs are in the same state if they agree in memory, in what is in flight, and in what every
+// client has observed since it began its operation: a client is deterministic, so what it does next
+// follows from that. A repeated read that sees the same words again tells it nothing new and does not
+// count; a loop of refetches is then a step from a state to itself, a stutter.
 #pragma once
 
 #include <array>
@@ -64,9 +64,7 @@ class SteppedEngine final : public Engine {
     Pause& operator=(const Pause&) = delete;
     ~Pause() { engine_.lanes_[who_.value].paused = nullptr; }
     bool await_ready() const noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> waiter) {
-      engine_.lanes_[who_.value].paused = waiter;
-    }
+    void await_suspend(std::coroutine_handle<> waiter) { engine_.lanes_[who_.value].paused = waiter; }
     void await_resume() const noexcept {}
 
    private:
@@ -77,8 +75,9 @@ class SteppedEngine final : public Engine {
 
   Time now() const override { return now_; }
 
-  // For stories: the step that `effect` would take, the chain that `complete` would complete, the letter
-  // that `deliver` would deliver, what a read of it would see; and everything that is posted or sent.
+  // For stories: the step that `effect` would take, the chain that `complete` would complete, the
+  // letter that `deliver` would deliver, what a read of it would see; and everything that is posted or
+  // sent.
   const Flight::Step& next_step(std::uint8_t who) const;
   const Flight& oldest_flight(std::uint8_t who) const { return *lanes_[who].flights.front(); }
   std::vector<std::uint64_t> would_see(const Choice& choice, std::size_t step) const;
@@ -89,11 +88,11 @@ class SteppedEngine final : public Engine {
  private:
   // What a read may see.
   struct Sight {
-    std::vector<std::uint64_t> first;                               // at the moment it began
+    std::vector<std::uint64_t> first;                            // at the moment it began
     std::vector<std::pair<std::uint32_t, std::uint64_t>> later;  // (word, value), each once
-    bool open = false;                                              // still looking
+    bool open = false;                                           // still looking
   };
-  struct Lane {  // of one endpoint
+  struct Lane {                    // of one endpoint
     std::vector<Flight*> flights;  // posted and not completed, oldest first
     std::uint64_t observed = 0;
     std::uint64_t last_read = 0;  // digest of the last observation if it was a read alone

@@ -62,8 +62,7 @@ void TimedEngine::happen(const Event& event) {
     case EventKind::tear: {
       const Torn torn = torn_[event.index];
       idle_torn_.push_back(event.index);
-      Flight& reader = flight(torn.flight);
-      sample(reader, reader.steps[reader.count - 1], torn.begin, torn.end);
+      end_torn_read(torn);
       break;
     }
     case EventKind::complete:
@@ -128,17 +127,26 @@ void TimedEngine::on_arm(Timer& timer, Time when) {
   heap_.push(std::max(when, now_), EventKind::timer, index);
 }
 
-void TimedEngine::on_disarm(Timer& timer) { timers_[timer.armed_as - 1] = nullptr; }
+void TimedEngine::on_disarm(Timer& timer) {
+  timers_[timer.armed_as - 1] = nullptr;
+}
 
 void TimedEngine::arrive(Flight& flight) {
-  const QueuePair& pair = pair_of(flight);
-  if (pair.torn_until > now_) {
-    heap_.push(pair.torn_until, EventKind::arrive, flight.index);
-    return;
-  }
   flight.ready = now_;
+  const std::uint32_t unit = pair_of(flight).unit;
+  units_[unit].waiting.push_back(flight.index);
+  if (!units_[unit].blocked) work_off(unit);
+}
+
+void TimedEngine::end_torn_read(const Torn& torn) {
+  Flight& reader = flight(torn.flight);
+  sample(reader, reader.steps[reader.count - 1], torn.begin, torn.end);
+  QueuePair& pair = pair_of(reader);
   Unit& unit = units_[pair.unit];
-  unit.waiting.push_back(flight.index);
+  pair.torn = false;
+  unit.waiting.insert(unit.waiting.begin() + (unit.blocked ? 1 : 0), pair.held.begin(),
+                      pair.held.end());
+  pair.held.clear();
   if (!unit.blocked) work_off(pair.unit);
 }
 
@@ -146,6 +154,12 @@ void TimedEngine::work_off(std::uint32_t index) {
   Unit& unit = units_[index];
   while (!unit.waiting.empty()) {
     Flight& first = flight(unit.waiting.front());
+    QueuePair& pair = pair_of(first);
+    if (pair.torn) {
+      pair.held.push_back(first.index);
+      unit.waiting.pop_front();
+      continue;
+    }
     if (!serve(first)) {
       unit.blocked = true;
       const Flight::Step& step = first.steps[first.taken];
@@ -153,9 +167,7 @@ void TimedEngine::work_off(std::uint32_t index) {
       return;
     }
     unit.waiting.pop_front();
-    QueuePair& pair = pair_of(first);
-    pair.last_completion =
-        std::max(pair.last_completion, first.ready + way(model_.one_way_ns));
+    pair.last_completion = std::max(pair.last_completion, first.ready + way(model_.one_way_ns));
     heap_.push(pair.last_completion, EventKind::complete, first.index);
   }
 }
@@ -185,8 +197,7 @@ Time TimedEngine::serve_step(Flight& flight, Flight::Step& step, Nic& nic) {
     return slot_of(step);
   }
   nic.pipeline_free = begin + Duration{model_.read_write_ns};
-  std::int64_t& link_free_ps =
-      step.kind == OpKind::write ? nic.inbound_free_ps : nic.outbound_free_ps;
+  std::int64_t& link_free_ps = step.kind == OpKind::write ? nic.inbound_free_ps : nic.outbound_free_ps;
   link_free_ps =
       std::max(link_free_ps, nic.pipeline_free.ns * 1000) + bytes * model_.payload_ps_per_byte;
   Time done{link_free_ps / 1000};
@@ -212,7 +223,7 @@ Time TimedEngine::read_words(Flight& flight, Flight::Step& step) {
   sample(flight, step, head_first ? 0 : cut, head_first ? cut : step.words);
   const Torn rest{flight.index, head_first ? cut : 0, head_first ? step.words : cut};
   const Time until = now_ + Duration{model_.torn_read_gap_ns};
-  pair_of(flight).torn_until = until;
+  pair_of(flight).torn = true;
   heap_.push(until, EventKind::tear, place(torn_, idle_torn_, rest));
   return until;
 }

@@ -3,7 +3,8 @@
 // A chain costs its core some CPU, travels to the MN, and is processed there by the unit that its queue
 // pair hashes to. Units work in order. An operation takes its turn in the NIC-wide pipeline; an atomic
 // also needs the slot that its address hashes to, and while it waits for the slot everything behind it
-// in the same unit waits too. That head-of-line blocking is how one contended word slows everybody down.
+// in the same unit waits too. That head-of-line blocking is how one contended word slows everybody
+// down.
 //
 // The same seed gives the same run: all arithmetic is on integers, and events of one instant happen in
 // the order in which they were scheduled.
@@ -39,12 +40,13 @@ class TimedEngine final : public Engine {
   struct QueuePair {
     Time last_arrival;
     Time last_completion;
-    Time torn_until;  // a torn read is still being sampled: what follows waits (F1)
     std::uint32_t unit = 0;
+    bool torn = false;                // a read is being sampled: what follows waits (F1)
+    std::vector<std::uint32_t> held;  // flights that wait for that
   };
   struct Unit {
     bool blocked = false;
-    std::deque<std::uint32_t> waiting;  // flights; the first is the one that blocks
+    std::deque<std::uint32_t> waiting;  // flights; if blocked, by the first of them
   };
   struct Nic {
     Time pipeline_free;
@@ -65,6 +67,7 @@ class TimedEngine final : public Engine {
 
   void happen(const Event& event);
   void arrive(Flight& flight);
+  void end_torn_read(const Torn& torn);
   void work_off(std::uint32_t unit);
   bool serve(Flight& flight);
   Time serve_step(Flight& flight, Flight::Step& step, Nic& nic);
