@@ -35,9 +35,9 @@ int run(Options& options) {
   config.nic = *nic;
   const auto valid = bench::validate(config);
   if (!valid) throw BadInput(valid.error());
+  const std::atomic<bool>& stop = interrupted();
   ResultFile json{options.json};
 
-  const std::atomic<bool>& stop = interrupted();
   bench::MicroResult result;
   {
     ProgressLine line;

@@ -72,6 +72,7 @@ int run(const Options& options) {
   const auto programs = explore::parse_programs(options.program);
   if (!programs) throw BadInput("--program: " + programs.error());
   explore::Scenario scenario = make_scenario(options, programs->front().size());
+  const std::atomic<bool>& stop = interrupted();
   ResultFile json{options.json};
 
   const auto started = std::chrono::steady_clock::now();
@@ -79,7 +80,7 @@ int run(const Options& options) {
   {
     ProgressLine line;
     survey =
-        search_all(scenario, *programs, {options.max_states, &interrupted()}, options.jobs,
+        search_all(scenario, *programs, {options.max_states, &stop}, options.jobs,
                    [&](std::uint64_t states) {
                      line.show(fmt::format("{}: {} states", options.program, format_count(states)));
                    });

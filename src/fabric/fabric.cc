@@ -3,7 +3,7 @@
 namespace declock {
 
 std::string_view to_string(OpKind kind) {
-  constexpr std::array<std::string_view, kOpKinds> kNames{"read", "write", "fetch_add", "compare_swap"};
+  constexpr std::array<std::string_view, kOpKinds> kNames{"read", "write", "fetch_add", "compare_swap", "masked_compare_swap"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -31,6 +31,17 @@ Op Op::compare_swap(RemoteAddr addr, std::uint64_t expected, std::uint64_t desir
           .addr = addr,
           .operand = desired,
           .expected = expected};
+}
+
+Op Op::masked_compare_swap(RemoteAddr addr, std::uint64_t expected, std::uint64_t compare_mask,
+                           std::uint64_t desired, std::uint64_t swap_mask, Purpose purpose) {
+  return {.kind = OpKind::masked_compare_swap,
+          .purpose = purpose,
+          .addr = addr,
+          .operand = desired,
+          .expected = expected,
+          .compare_mask = compare_mask,
+          .swap_mask = swap_mask};
 }
 
 std::uint64_t OpCounts::of(OpKind kind) const {
@@ -67,12 +78,17 @@ OpCounts& OpCounts::operator-=(const OpCounts& other) {
   return *this;
 }
 
-void Doorbell::ring() {
-  for (const Op* op : ops()) {
+Doorbell::Doorbell(Endpoint& endpoint, std::initializer_list<Op*> ops) : endpoint_(endpoint) {
+  for (Op* op : ops) {
+    if (op == nullptr) continue;
+    CHECK(count_ < kOpsMax);
+    ops_[count_++] = op;
     CHECK(op->addr.mn == ops_[0]->addr.mn);
     CHECK(op->addr.offset % 8 == 0 && op->words() > 0);
+    CHECK(op->kind != OpKind::masked_compare_swap || endpoint.has_masked_compare_swap());
     endpoint_.counts_.add(*op);
   }
+  CHECK(count_ > 0);
   endpoint_.ring(*this);
 }
 

@@ -20,6 +20,7 @@
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string_view>
 
@@ -30,8 +31,8 @@
 
 namespace declock {
 
-enum class OpKind : std::uint8_t { read, write, fetch_add, compare_swap };
-inline constexpr std::size_t kOpKinds = 4;
+enum class OpKind : std::uint8_t { read, write, fetch_add, compare_swap, masked_compare_swap };
+inline constexpr std::size_t kOpKinds = 5;
 std::string_view to_string(OpKind kind);
 
 constexpr bool is_atomic(OpKind kind) {
@@ -53,6 +54,8 @@ struct Op {
   std::span<const std::uint64_t> from = {};  // write
   std::uint64_t operand = 0;                 // fetch_add: what to add; compare_swap: the new word
   std::uint64_t expected = 0;                // compare_swap
+  std::uint64_t compare_mask = ~std::uint64_t{0};  // masked_compare_swap: the bits that are compared
+  std::uint64_t swap_mask = ~std::uint64_t{0};     // and the bits that are replaced
   std::uint64_t old = 0;                     // atomics: the word before; valid after the completion
 
   static Op read(RemoteAddr addr, std::span<std::uint64_t> into, Purpose purpose);
@@ -60,6 +63,9 @@ struct Op {
   static Op fetch_add(RemoteAddr addr, std::uint64_t delta, Purpose purpose);
   static Op compare_swap(RemoteAddr addr, std::uint64_t expected, std::uint64_t desired,
                          Purpose purpose);
+  // Optional: ask Endpoint::has_masked_compare_swap().
+  static Op masked_compare_swap(RemoteAddr addr, std::uint64_t expected, std::uint64_t compare_mask,
+                                std::uint64_t desired, std::uint64_t swap_mask, Purpose purpose);
 
   std::size_t words() const { return is_atomic(kind) ? 1 : into.size() + from.size(); }
 };
@@ -97,12 +103,7 @@ class [[nodiscard]] Doorbell {
  public:
   static constexpr std::size_t kOpsMax = 4;
 
-  template <class... Ops>
-  explicit Doorbell(Endpoint& endpoint, Ops&... ops)
-      : endpoint_(endpoint), ops_{&ops...}, count_(sizeof...(ops)) {
-    static_assert(sizeof...(ops) >= 1 && sizeof...(ops) <= kOpsMax);
-    ring();
-  }
+  Doorbell(Endpoint& endpoint, std::initializer_list<Op*> ops);
   Doorbell(const Doorbell&) = delete;
   Doorbell& operator=(const Doorbell&) = delete;
   ~Doorbell();
@@ -120,11 +121,9 @@ class [[nodiscard]] Doorbell {
   void complete(Errc status);
 
  private:
-  void ring();
-
   Endpoint& endpoint_;
-  std::array<Op*, kOpsMax> ops_;
-  std::size_t count_;
+  std::array<Op*, kOpsMax> ops_{};
+  std::size_t count_ = 0;
   bool done_ = false;
   Errc status_ = Errc::ok;
   std::coroutine_handle<> waiter_;
@@ -140,10 +139,11 @@ class Endpoint {
   EndpointId id() const { return id_; }
   Worker& worker() { return worker_; }
 
-  // Posts a chain with one doorbell. REQUIRES: all operations address the same MN.
+  // Posts a chain with one doorbell. Each argument is an Op, or an Op* that may be null: not part of it.
+  // REQUIRES: at least one operation, at most kOpsMax, all on the same MN.
   template <class... Ops>
   Doorbell post(Ops&... ops) {
-    return Doorbell{*this, ops...};
+    return Doorbell{*this, {pointer(ops)...}};
   }
 
   // Posts a message and does not wait.
@@ -153,6 +153,7 @@ class Endpoint {
   }
   void set_receiver(Receiver* receiver) { receiver_ = receiver; }
 
+  virtual bool has_masked_compare_swap() const = 0;
   // Grows each time that the MN restarts with fresh memory.
   virtual std::uint32_t incarnation(MnId mn) const = 0;
 
@@ -169,6 +170,9 @@ class Endpoint {
   Receiver* receiver() const { return receiver_; }
 
  private:
+  static Op* pointer(Op& op) { return &op; }
+  static Op* pointer(Op* op) { return op; }
+
   EndpointId id_;
   Worker& worker_;
   Receiver* receiver_ = nullptr;

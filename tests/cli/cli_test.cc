@@ -1,6 +1,7 @@
 // The program as a user meets it: results, exit codes, and one clear line for everything that is wrong.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -195,14 +196,25 @@ TEST_F(Cli, AResultThatCannotBeWrittenLosesNothing) {
 }
 
 TEST_F(Cli, CtrlCEndsABenchmarkAtOnceAndLeavesNoFile) {
-  const std::string result = folder_ / "result.json";
-  const std::string command =
-      fmt::format("timeout -s INT 1 {} bench micro --duration 3600s --json {} 2>{} >/dev/null",
-                  DECLOCK_PROGRAM, result, (folder_ / "err").string());
-  const int status = std::system(command.c_str());
-  EXPECT_EQ(WEXITSTATUS(status), 124);  // timeout's own: it was the one that sent the signal
-  EXPECT_NE(slurp(folder_ / "err").find("interrupted"), std::string::npos);
-  EXPECT_FALSE(fs::exists(result));
+  const std::string result = folder_ / "result.json", err = folder_ / "err";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::freopen(err.c_str(), "w", stderr);
+    std::freopen("/dev/null", "w", stdout);
+    ::execl(DECLOCK_PROGRAM, DECLOCK_PROGRAM, "bench", "micro", "--duration", "3600s", "--json",
+            result.c_str(), nullptr);
+    ::_exit(127);
+  }
+  const auto files = [&] {
+    return std::distance(fs::directory_iterator(folder_), fs::directory_iterator{});
+  };
+  for (int i = 0; i < 3000 && files() < 2; ++i) ::usleep(10'000);  // until it has opened its result
+  ::kill(child, SIGINT);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+  EXPECT_NE(slurp(err).find("interrupted"), std::string::npos);
+  EXPECT_EQ(files(), 1) << "only the errors are left";
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ class Wire {
   Op& op(const Op& prototype) { return ops.emplace_back(prototype); }
   template <class... Ops>
   Doorbell& post(std::size_t end, Ops&... chain) {
-    return bells.emplace_back(*ends[end], chain...);
+    return bells.emplace_back(*ends[end], std::initializer_list<Op*>{&chain...});
   }
   // When this chain completes, running until then.
   Time completion(const Doorbell& bell) {
@@ -130,6 +130,17 @@ TEST(Contract, CompareSwapSwapsOnlyWhatItExpects) {
   EXPECT_EQ(hit.old, 0u);
   EXPECT_EQ(miss.old, 7u);
   EXPECT_EQ(wire.engine.memory(MnId{0}).load(0), 7u);
+}
+
+TEST(Contract, MaskedCompareSwapComparesAndReplacesOnlyTheBitsItNames) {
+  Wire wire{quiet_nic(), 1};
+  wire.engine.memory(MnId{0}).store(0, 0xAB12);
+  Op& hit = wire.op(Op::masked_compare_swap(at(0), 0xFF12, 0x00FF, 0x34CD, 0xFF00, Purpose::data));
+  Op& miss = wire.op(Op::masked_compare_swap(at(0), 0x0013, 0x00FF, 0, 0xFFFF, Purpose::data));
+  wire.completion(wire.post(0, hit, miss));
+  EXPECT_EQ(hit.old, 0xAB12u);
+  EXPECT_EQ(miss.old, 0x3412u);
+  EXPECT_EQ(wire.engine.memory(MnId{0}).load(0), 0x3412u);
 }
 
 TEST(Contract, OperationsOfOneEndpointTakeEffectInOrder) {  // F1, with torn reads, jitter and hiccups

@@ -31,6 +31,8 @@ void SimEndpoint::ring(Doorbell& doorbell) {
     step.addr = op->addr;
     step.operand = op->operand;
     step.expected = op->expected;
+    step.compare_mask = op->compare_mask;
+    step.swap_mask = op->swap_mask;
     step.into = op->into;
     step.from.assign(op->from.begin(), op->from.end());
     step.words = op->words();
@@ -87,9 +89,12 @@ void Engine::take_effect(Flight& flight, Flight::Step& step) {
       step.old = mem.load(step.addr.offset);
       mem.store(step.addr.offset, step.old + step.operand);
       break;
-    case OpKind::compare_swap:
+    case OpKind::compare_swap:  // its masks are all ones
+    case OpKind::masked_compare_swap:
       step.old = mem.load(step.addr.offset);
-      if (step.old == step.expected) mem.store(step.addr.offset, step.operand);
+      if (((step.old ^ step.expected) & step.compare_mask) == 0) {
+        mem.store(step.addr.offset, (step.old & ~step.swap_mask) | (step.operand & step.swap_mask));
+      }
       break;
     case OpKind::write:
       mem.write(step.addr.offset, step.from);

@@ -44,6 +44,8 @@ struct Flight {
     RemoteAddr addr;
     std::uint64_t operand;
     std::uint64_t expected;
+    std::uint64_t compare_mask;
+    std::uint64_t swap_mask;
     std::uint64_t old;
     std::span<std::uint64_t>
         into;  // read: the caller's memory, to be touched only while `doorbell` is set
@@ -81,6 +83,7 @@ class SimEndpoint final : public Endpoint {
   SimEndpoint(Engine& engine, EndpointId id, SimWorker& worker)
       : Endpoint(id, worker), engine_(engine), worker_index_(worker.index()) {}
   std::uint32_t worker_index() const { return worker_index_; }
+  bool has_masked_compare_swap() const override { return true; }
   std::uint32_t incarnation(MnId) const override { return 1; }
   void deliver(const Letter& letter) {
     if (receiver() != nullptr) receiver()->on_message(letter.from, letter.message);
