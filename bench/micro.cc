@@ -10,8 +10,7 @@
 #include "audit/fairness.h"
 #include "audit/holders.h"
 #include "bench/zipf.h"
-#include "cql/cql.h"
-#include "peers/ideal.h"
+#include "runtime/task_group.h"
 #include "sim/timed.h"
 
 namespace declock::bench {
@@ -21,23 +20,17 @@ namespace {
 // much virtual time never will.
 constexpr Duration kDrainMax = seconds(10);
 
-// Who may be in a lock's queue; `ideal` has none.
-std::uint32_t members(const MicroConfig& config) {
-  return config.lock == "ideal" ? 1 : config.cns * config.clients;
-}
-
 // Where lock and object number i lie.
 class Placement {
  public:
-  explicit Placement(const MicroConfig& config)
+  Placement(const MicroConfig& config, std::uint64_t stride)
       : mns_(config.mns),
-        shape_(members(config), config.slots == 0 ? members(config) : config.slots, QueueLayout::owner),
-        objects_from_((config.locks + mns_ - 1) / mns_ * shape_.bytes()),
+        stride_(stride),
+        objects_from_((config.locks + mns_ - 1) / mns_ * stride),
         object_words_((config.object_size + 7) / 8) {}
 
-  const LockShape& shape() const { return shape_; }
   std::uint32_t object_words() const { return object_words_; }
-  RemoteAddr lock(std::uint64_t i) const { return {mn(i), i / mns_ * shape_.bytes()}; }
+  RemoteAddr lock(std::uint64_t i) const { return {mn(i), i / mns_ * stride_}; }
   RemoteAddr object(std::uint64_t i) const {
     return {mn(i), objects_from_ + i / mns_ * object_words_ * 8};
   }
@@ -46,7 +39,7 @@ class Placement {
   MnId mn(std::uint64_t i) const { return MnId{static_cast<std::uint16_t>(i % mns_)}; }
 
   std::uint64_t mns_;
-  LockShape shape_;
+  std::uint64_t stride_;
   std::uint64_t objects_from_;
   std::uint32_t object_words_;
 };
@@ -54,23 +47,37 @@ class Placement {
 class Micro;
 
 struct Client {
+  Client(Micro& micro_, std::uint32_t index_, sim::SimWorker& worker_, sim::SimEndpoint& endpoint_,
+         Prng random_, std::unique_ptr<LockClient> lock_)
+      : micro(micro_),
+        index(index_),
+        worker(worker_),
+        endpoint(endpoint_),
+        random(random_),
+        lock(std::move(lock_)),
+        behind(worker_.frames()) {}
+
   Micro& micro;
   std::uint32_t index;
   sim::SimWorker& worker;
   sim::SimEndpoint& endpoint;
   Prng random;
   std::unique_ptr<LockClient> lock;
+  TaskGroup behind;  // releases that nobody waits for
   std::optional<Task<void>> task;
 
   FramePool& frames() { return worker.frames(); }
+  bool done() const { return task->done() && behind.running() == 0; }
   Task<void> run();
   Task<Result<void>> operate(std::span<std::uint64_t> object);
-  Task<Result<void>> use_object(std::uint64_t which, Mode mode, std::span<std::uint64_t> object);
+  Task<Result<void>> read_object(RemoteAddr addr, std::span<std::uint64_t> object, std::uint32_t times);
+  Task<void> release_behind(Hold hold);
+  void give_up(Errc error);
 };
 
 class Micro final : private sim::EffectObserver {
  public:
-  Micro(const MicroConfig& config, const LockFactory& factory);
+  Micro(const MicroConfig& config, LockFamily& family);
   ~Micro() override;
 
   MicroResult run(const std::function<void(double)>& progress);
@@ -78,8 +85,8 @@ class Micro final : private sim::EffectObserver {
  private:
   friend struct Client;
 
-  std::unique_ptr<LockClient> make_lock(Endpoint& endpoint);
   void on_effect(EndpointId from, const sim::Flight::Step& step) override;
+  void entered(const Client& client, std::uint64_t which, Mode mode, Duration waited);
   bool measuring() const { return engine_.now() >= measure_from_ && engine_.now() < measure_until_; }
   void run_until(Time end, const std::function<void(double)>& progress);
   void drain();
@@ -89,19 +96,18 @@ class Micro final : private sim::EffectObserver {
   Placement placement_;
   Zipf zipf_;
   sim::TimedEngine engine_;
-  peers::IdealLocks ideal_locks_;
   audit::Holders holders_;
   audit::Fairness fairness_;
   Time measure_from_;
   Time measure_until_;
   std::deque<Client> clients_;
-  std::uint64_t exclusive_ops_ = 0;
+  std::uint64_t updates_ = 0;
   MicroResult result_;
 };
 
-Micro::Micro(const MicroConfig& config, const LockFactory& factory)
+Micro::Micro(const MicroConfig& config, LockFamily& family)
     : config_(config),
-      placement_(config),
+      placement_(config, family.stride()),
       zipf_(config.locks, config.zipf),
       engine_(config.nic, config.mns, config.seed),
       holders_(config.locks),
@@ -116,23 +122,14 @@ Micro::Micro(const MicroConfig& config, const LockFactory& factory)
       const auto index = static_cast<std::uint32_t>(clients_.size());
       sim::SimWorker& worker = *workers[i % workers.size()];
       sim::SimEndpoint& endpoint = engine_.add_endpoint(worker);
-      clients_.push_back({*this, index, worker, endpoint, Prng{config.seed, 1 + index},
-                          factory ? factory(endpoint) : make_lock(endpoint), std::nullopt});
+      clients_.emplace_back(*this, index, worker, endpoint, Prng{config.seed, 1 + index},
+                            family.client({cn, i % config.workers, endpoint}));
     }
   }
 }
 
 Micro::~Micro() {
   for (Client& client : clients_) client.task.reset();
-}
-
-// An endpoint per client, in the order of the clients: its number is the client's slot.
-std::unique_ptr<LockClient> Micro::make_lock(Endpoint& endpoint) {
-  if (config_.lock == "ideal") {
-    return std::make_unique<peers::IdealLock>(ideal_locks_, endpoint.worker());
-  }
-  const cql::Membership self{.slot = Slot{static_cast<std::uint16_t>(endpoint.id().value)}};
-  return std::make_unique<cql::CqlLock<>>(endpoint, placement_.shape(), self);
 }
 
 void Micro::on_effect(EndpointId from, const sim::Flight::Step& step) {
@@ -151,41 +148,58 @@ Task<void> Client::run() {
     if (worker.now() >= micro.measure_until_) co_return;
     const Result<void> done = co_await operate(object.words());
     if (done) continue;
-    micro.result_.failures.push_back(
-        fmt::format("client {} gave up: {}", index, to_string(done.error())));
+    give_up(done.error());
     co_return;
   }
 }
 
+void Client::give_up(Errc error) {
+  micro.result_.failures.push_back(fmt::format("client {} gave up: {}", index, to_string(error)));
+}
+
+// One operation: lock, use the object, unlock. An exclusive section adds one to a plain counter in the
+// object, so that a section which ran beside another shows as a lost update.
 Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
   MicroResult& result = micro.result_;
+  const MicroConfig& config = micro.config_;
   const std::uint64_t which = micro.zipf_.draw(random);
-  const Mode mode = random.unit() < micro.config_.read_ratio ? Mode::shared : Mode::exclusive;
+  const Mode mode = random.unit() < config.read_ratio ? Mode::shared : Mode::exclusive;
+  const RemoteAddr addr = micro.placement_.object(which);
+  const bool writes = mode == Mode::exclusive && config.cs_ops > 0;
+  std::uint32_t reads = config.cs_ops - (writes ? 1 : 0);
+  Op read = Op::read(addr, object, Purpose::data);
+  Op write = Op::write(addr, object, Purpose::data);
 
   const Time called = worker.now();
   micro.fairness_.called(which, index, mode);
-  const Result<Hold> hold = co_await lock->acquire(micro.placement_.lock(which), mode);
+  const bool read_along = config.piggyback && reads > 0;
+  const Result<Hold> hold =
+      co_await lock->acquire(micro.placement_.lock(which), mode, read_along ? &read : nullptr);
   if (!hold) co_return Failure{hold.error()};
   const Time entered = worker.now();
-  micro.holders_.enter(which, mode);
-  const audit::Fairness::Overtakes overtakes = micro.fairness_.granted(index);
-  if (micro.measuring()) {
-    result.acquires += 1;
-    result.acquire_ns.add(static_cast<std::uint64_t>((entered - called).ns));
-    if (which == 0) result.hottest_acquire_ns.add(static_cast<std::uint64_t>((entered - called).ns));
-    result.overtakes.add(overtakes.by_call);
-    result.overtakes_sum += overtakes.by_call;
-    result.fifo_violations += overtakes.by_queue;
-  }
+  micro.entered(*this, which, mode, entered - called);
 
-  const Result<void> used = co_await use_object(which, mode, object);
-  if (!used) co_return used;
+  if (hold->object_read) reads -= 1;
+  Result<void> posted = co_await read_object(addr, object, reads);
+  if (!posted) co_return posted;
+  if (writes) {
+    // A section of one WRITE has no READ to learn the counter from; a look at the memory costs nothing.
+    if (config.cs_ops == 1) object[0] = micro.engine_.memory(addr.mn).load(addr.offset);
+    object[0] += 1;
+    if (!config.piggyback) posted = co_await endpoint.post(write);
+    if (!posted) co_return posted;
+  }
   const Time leaving = worker.now();
   micro.holders_.leave(which, mode);
 
-  const Result<void> released = co_await lock->release(*hold);
-  if (!released) co_return released;
-  if (mode == Mode::exclusive) micro.exclusive_ops_ += 1;
+  const bool write_along = config.piggyback && writes;
+  if (config.piggyback && !writes && lock->may_release_behind(mode)) {
+    behind.spawn(release_behind(*hold));
+  } else {
+    posted = co_await lock->release(*hold, write_along ? &write : nullptr);
+    if (!posted) co_return posted;
+  }
+  if (writes) micro.updates_ += 1;
   if (micro.measuring()) {
     const Time done = worker.now();
     result.ops += 1;
@@ -197,24 +211,32 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
   co_return Result<void>{};
 }
 
-// The critical section. An exclusive one adds one to a plain counter in the object, so that a section
-// which ran beside another shows as a lost update.
-Task<Result<void>> Client::use_object(std::uint64_t which, Mode mode, std::span<std::uint64_t> object) {
-  const RemoteAddr addr = micro.placement_.object(which);
-  const std::uint32_t ops = micro.config_.cs_ops;
-  const std::uint32_t reads = mode == Mode::shared ? ops : std::max(ops, 1u) - 1;
-  for (std::uint32_t i = 0; i < reads; ++i) {
+Task<Result<void>> Client::read_object(RemoteAddr addr, std::span<std::uint64_t> object,
+                                       std::uint32_t times) {
+  for (std::uint32_t i = 0; i < times; ++i) {
     Op read = Op::read(addr, object, Purpose::data);
     const Result<void> posted = co_await endpoint.post(read);
     if (!posted) co_return posted;
   }
-  if (mode == Mode::shared || ops == 0) co_return Result<void>{};
-  // A section of one WRITE has no READ to learn the counter from; a look at the memory costs nothing
-  // here.
-  if (reads == 0) object[0] = micro.engine_.memory(addr.mn).load(addr.offset);
-  object[0] += 1;
-  Op write = Op::write(addr, object, Purpose::data);
-  co_return co_await endpoint.post(write);
+  co_return Result<void>{};
+}
+
+Task<void> Client::release_behind(Hold hold) {
+  const Result<void> released = co_await lock->release(hold);
+  if (!released) give_up(released.error());
+}
+
+void Micro::entered(const Client& client, std::uint64_t which, Mode mode, Duration waited) {
+  holders_.enter(which, mode);
+  const audit::Fairness::Overtakes overtakes = fairness_.granted(client.index);
+  if (!measuring()) return;
+  const auto ns = static_cast<std::uint64_t>(waited.ns);
+  result_.acquires += 1;
+  result_.acquire_ns.add(ns);
+  if (which == 0) result_.hottest_acquire_ns.add(ns);
+  result_.overtakes.add(overtakes.by_call);
+  result_.overtakes_sum += overtakes.by_call;
+  result_.fifo_violations += overtakes.by_queue;
 }
 
 MicroResult Micro::run(const std::function<void(double)>& progress) {
@@ -253,7 +275,7 @@ void Micro::drain() {
   while (engine_.now() < limit && engine_.step()) {
   }
   for (const Client& client : clients_) {
-    if (!client.task->done()) {
+    if (!client.done()) {
       result_.failures.push_back(fmt::format("client {} never got its lock", client.index));
     }
   }
@@ -265,27 +287,22 @@ std::int64_t Micro::count_lost_updates() {
     const RemoteAddr addr = placement_.object(i);
     in_memory += engine_.memory(addr.mn).load(addr.offset);
   }
-  return static_cast<std::int64_t>(exclusive_ops_ - in_memory);
+  return static_cast<std::int64_t>(updates_ - in_memory);
 }
 
 }  // namespace
 
-const std::vector<std::string>& lock_names() {
-  static const std::vector<std::string> kNames{"cql", "ideal"};
-  return kNames;
-}
-
 Result<void, std::string> validate(const MicroConfig& config) {
-  const std::uint32_t queued = members(config);
-  if (queued > HeaderLayout::kMembersMax) {
+  const std::uint32_t members = members_of(config.family());
+  if (members > HeaderLayout::kMembersMax) {
     return Failure{
         fmt::format("--cns {} x --clients {} makes {} clients; the queue of a {} lock has a slot "
                     "per client and at most {} of them",
-                    config.cns, config.clients, queued, config.lock, HeaderLayout::kMembersMax)};
+                    config.cns, config.clients, members, config.lock, HeaderLayout::kMembersMax)};
   }
-  if (config.slots != 0 && config.slots < queued) {
+  if (config.slots != 0 && config.slots < members) {
     return Failure{fmt::format("--slots {} is too few for {} clients; a queue needs a slot for each",
-                               config.slots, queued)};
+                               config.slots, members)};
   }
   if (config.workers > config.clients) {
     return Failure{
@@ -296,9 +313,14 @@ Result<void, std::string> validate(const MicroConfig& config) {
   return {};
 }
 
-MicroResult run_micro(const MicroConfig& config, const std::function<void(double)>& progress,
-                      const LockFactory& factory) {
-  return Micro{config, factory}.run(progress);
+MicroResult run_micro(const MicroConfig& config, const std::function<void(double)>& progress) {
+  const std::unique_ptr<LockFamily> family = make_family(config.family());
+  return run_micro(config, *family, progress);
+}
+
+MicroResult run_micro(const MicroConfig& config, LockFamily& family,
+                      const std::function<void(double)>& progress) {
+  return Micro{config, family}.run(progress);
 }
 
 }  // namespace declock::bench

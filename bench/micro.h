@@ -13,7 +13,7 @@
 #include "base/histogram.h"
 #include "base/result.h"
 #include "base/time.h"
-#include "lock/lock.h"
+#include "bench/locks.h"
 #include "sim/nic.h"
 
 namespace declock::bench {
@@ -30,13 +30,15 @@ struct MicroConfig {
   double read_ratio = 0.5;
   std::uint32_t cs_ops = 1;
   std::uint32_t object_size = 8;  // bytes
+  bool piggyback = false;  // lock and data in one doorbell, and no waiting for releases of readers
+  cql::ReleaseRead release_read = cql::ReleaseRead::adaptive;
   Duration duration = seconds(2);
   Duration warmup = milliseconds(100);
   std::uint64_t seed = 1;
   sim::NicModel nic;
-};
 
-const std::vector<std::string>& lock_names();
+  FamilyConfig family() const { return {lock, cns, clients, workers, slots, release_read}; }
+};
 
 // What is wrong with a configuration as a whole, if anything; each option alone is in range.
 Result<void, std::string> validate(const MicroConfig& config);
@@ -61,12 +63,11 @@ struct MicroResult {
   double wall_s = 0;
 };
 
-using LockFactory = std::function<std::unique_ptr<LockClient>(Endpoint&)>;
-
-// REQUIRES: validate(config). Calls `progress` now and then with the part done, from 0 to 1. With a
-// factory the clients use its locks instead of `config.lock`.
-MicroResult run_micro(const MicroConfig& config, const std::function<void(double)>& progress = {},
-                      const LockFactory& factory = {});
+// REQUIRES: validate(config). Calls `progress` now and then with the part done, from 0 to 1.
+MicroResult run_micro(const MicroConfig& config, const std::function<void(double)>& progress = {});
+// The same with a family of the caller's.
+MicroResult run_micro(const MicroConfig& config, LockFamily& family,
+                      const std::function<void(double)>& progress = {});
 
 // The result in the format that all benchmarks share, and a summary for a person.
 std::string to_json(const MicroConfig& config, const MicroResult& result, std::string_view commit);

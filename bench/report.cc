@@ -60,6 +60,8 @@ Json config_json(const MicroConfig& c) {
           {"read_ratio", c.read_ratio},
           {"cs_ops", c.cs_ops},
           {"object_size", c.object_size},
+          {"piggyback", c.piggyback},
+          {"release_read", c.release_read == cql::ReleaseRead::always ? "always" : "adaptive"},
           {"duration", format_duration(c.duration)},
           {"warmup", format_duration(c.warmup)},
           {"nic", Json::parse(sim::to_json(c.nic))}};

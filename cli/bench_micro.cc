@@ -82,6 +82,16 @@ Action add_bench_micro(CLI::App& bench) {
       ->check(whole_number(0, 10'000));
   app.add_option("--object-size", c.object_size, "Bytes per object, in whole words")
       ->check(whole_number(8, 16'384));
+  app.add_flag("--piggyback", c.piggyback,
+               "Lock and data in one doorbell; readers' releases not awaited");
+  app.add_option_function<std::string>(
+         "--release-read",
+         [&c](const std::string& when) {
+           c.release_read = when == "always" ? cql::ReleaseRead::always : cql::ReleaseRead::adaptive;
+         },
+         "When a release reads the queue with its first operation")
+      ->check(one_of({"adaptive", "always"}))
+      ->default_str("adaptive");
   add_duration(app, "--duration", c.duration, "Virtual time that is measured", microseconds(1),
                seconds(3600));
   add_duration(app, "--warmup", c.warmup, "Virtual time before that", Duration{}, seconds(3600));

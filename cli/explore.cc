@@ -79,11 +79,10 @@ int run(const Options& options) {
   explore::Survey survey;
   {
     ProgressLine line;
-    survey =
-        search_all(scenario, *programs, {options.max_states, &stop}, options.jobs,
-                   [&](std::uint64_t states) {
-                     line.show(fmt::format("{}: {} states", options.program, format_count(states)));
-                   });
+    survey = search_all(
+        scenario, *programs, {options.max_states, &stop}, options.jobs, [&](std::uint64_t states) {
+          line.show(fmt::format("{}: {} states", options.program, format_count(states)));
+        });
   }
   const double wall_s =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();

@@ -8,16 +8,16 @@
 namespace declock::cql {
 
 template <Rules kRules>
-CqlLock<kRules>::CqlLock(Endpoint& endpoint, const LockShape& shape, Membership self, Limits limits)
-    : endpoint_(endpoint), shape_(shape), self_(self), limits_(limits) {
+CqlLock<kRules>::CqlLock(Endpoint& endpoint, const LockShape& shape, Membership self, Options options)
+    : endpoint_(endpoint), shape_(shape), self_(self), options_(options) {
   endpoint.set_receiver(&inbox_);
 }
 
 template <Rules kRules>
-Task<Result<Hold>> CqlLock<kRules>::acquire(RemoteAddr lock, Mode mode) {
+Task<Result<Hold>> CqlLock<kRules>::acquire(RemoteAddr lock, Mode mode, Op* object) {
   for (;;) {  // once more after each reset that came between, and those are rare and bounded in time
     Op enter = Op::fetch_add(lock, shape_.header.acquire_delta(mode), Purpose::acquire);
-    const Result<void> posted = co_await endpoint_.post(enter);
+    const Result<void> posted = co_await endpoint_.post(enter, object);
     if (!posted) co_return Failure{posted.error()};
     const Header found = shape_.header.decode(enter.old);
 
@@ -33,7 +33,10 @@ Task<Result<Hold>> CqlLock<kRules>::acquire(RemoteAddr lock, Mode mode) {
       co_return Failure{Errc::stuck};
     }
     const bool held = found.qsize == 0 || (mode == Mode::shared && found.wcnt == 0);
-    if (held) co_return Hold{lock, mode, found.epoch, found.end()};
+    if (held) {
+      // The object was read behind the FAA that made this client a holder: nobody writes it any more.
+      co_return Hold{lock, mode, found.epoch, found.end(), false, object != nullptr};
+    }
     co_return co_await enqueue_and_wait(lock, mode, found);
   }
 }
@@ -49,14 +52,14 @@ Task<Result<Hold>> CqlLock<kRules>::enqueue_and_wait(RemoteAddr lock, Mode mode,
   if (!posted) co_return Failure{posted.error()};
 
   co_await grant;  // a holder that lives hands over (I3): this ends when those ahead have released
-  co_return Hold{lock, mode, found.epoch, ticket};
+  co_return Hold{lock, mode, found.epoch, ticket, /*expect_waiters=*/true};
 }
 
 // With READs, never with another FAA: it would only add to the counts that the reset has to clean (H7).
 template <Rules kRules>
 Task<Result<void>> CqlLock<kRules>::await_end_of_reset(RemoteAddr lock) {
   Worker& worker = endpoint_.worker();
-  const Time deadline = worker.now() + limits_.reset;
+  const Time deadline = worker.now() + options_.reset_max;
   Duration pause = microseconds(2);
   while (worker.now() < deadline) {
     co_await worker.sleep_for(pause);

@@ -4,8 +4,9 @@
 //   acquire   FAA the header: qsize += 1, wcnt += exclusive. What it returns says whether the lock is
 //   held
 //             now; if not, WRITE an entry that says who waits, and wait for a grant.
-//   release   FAA the header: ticket += 1, qsize -= 1, wcnt -= exclusive, and with it READ the queue.
-//             If somebody waits whom this release makes the next holder, send a grant.
+//   release   FAA the header: ticket += 1, qsize -= 1, wcnt -= exclusive. If what it returns says that
+//             somebody waits whom this release makes the next holder, send a grant: a READ of the
+//             queue, mostly in the same doorbell, tells to whom.
 //
 // Read in this order: layout/header.h (the state table), layout/entry.h, acquire.h, release.h,
 // successor.h (whom to grant), queue_view.h (what a reader of the queue sees), rules.h.
@@ -40,23 +41,31 @@ struct Membership {
   }
 };
 
-struct Limits {
+// When a release reads the queue.
+enum class ReleaseRead : std::uint8_t {
+  adaptive,  // in the same doorbell where there is reason to expect waiters, otherwise only if there
+             // are some
+  always,    // in the same doorbell, as in the paper
+};
+
+struct Options {
+  ReleaseRead release_read = ReleaseRead::adaptive;
   // How long a releaser looks for an entry before the lock counts as stuck (H15). Entries are on their
   // way for microseconds; a process that was stopped in between may take longer.
-  Duration refetch = seconds(1);
+  Duration refetch_max = seconds(1);
   // How long an acquisition waits for somebody else's reset to end.
-  Duration reset = seconds(10);
+  Duration reset_max = seconds(10);
 };
 
 template <Rules kRules = kAllRules>
 class CqlLock final : public LockClient {
  public:
-  CqlLock(Endpoint& endpoint, const LockShape& shape, Membership self, Limits limits = {});
+  CqlLock(Endpoint& endpoint, const LockShape& shape, Membership self, Options options = {});
   ~CqlLock() override { endpoint_.set_receiver(nullptr); }
 
   // Errc::stuck: the lock cannot be acquired or handed over without a reset.
-  Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode) override;
-  Task<Result<void>> release(Hold hold) override;
+  Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode, Op* object = nullptr) override;
+  Task<Result<void>> release(Hold hold, Op* object = nullptr) override;
 
   // REQUIRES: hold.mode is exclusive. One READ, of the count of ticket wraps.
   Task<Result<Token>> token(Hold hold);
@@ -80,7 +89,7 @@ class CqlLock final : public LockClient {
   Endpoint& endpoint_;
   LockShape shape_;
   Membership self_;
-  Limits limits_;
+  Options options_;
   GrantInbox<kRules> inbox_;
 };
 

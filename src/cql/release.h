@@ -8,13 +8,14 @@
 namespace declock::cql {
 
 template <Rules kRules>
-Task<Result<void>> CqlLock<kRules>::release(Hold hold) {
+Task<Result<void>> CqlLock<kRules>::release(Hold hold, Op* object) {
   ScratchWords queue{frames(), shape_.queue_words()};
   Op leave = Op::fetch_add(hold.lock, shape_.header.release_delta(hold.mode), Purpose::release);
   Op look = Op::read(hold.lock, queue.words(), Purpose::release);
-  // The READ sees the queue as it was after our FAA, or later: operations of one chain take effect in
-  // order.
-  const Result<void> posted = co_await endpoint_.post(leave, look);
+  const bool look_now = hold.expect_waiters || options_.release_read == ReleaseRead::always;
+  // In this order: the object is written before anybody can see the lock free, and the READ sees the
+  // queue as our FAA left it, or later.
+  Result<void> posted = co_await endpoint_.post(object, leave, look_now ? &look : nullptr);
   if (!posted) co_return posted;
   const Header found = shape_.header.decode(leave.old);
 
@@ -26,13 +27,17 @@ Task<Result<void>> CqlLock<kRules>::release(Hold hold) {
     // reader's.
     if (found.ticket.value + 1 == hold.ticket.value) co_return Result<void>{};
   }
+  if (!look_now) {
+    posted = co_await endpoint_.post(look);
+    if (!posted) co_return posted;
+  }
   co_return co_await hand_over(hold, found, queue.words());
 }
 
 template <Rules kRules>
 Task<Result<void>> CqlLock<kRules>::hand_over(Hold hold, Header found, std::span<std::uint64_t> queue) {
   Worker& worker = endpoint_.worker();
-  const Time deadline = worker.now() + limits_.refetch;
+  const Time deadline = worker.now() + options_.refetch_max;
   const Ticket h{found.ticket.value + 1};
   Ticket owed = h;  // the first ticket in [h, T) that was not granted yet
 

@@ -3,7 +3,8 @@
 namespace declock {
 
 std::string_view to_string(OpKind kind) {
-  constexpr std::array<std::string_view, kOpKinds> kNames{"read", "write", "fetch_add", "compare_swap", "masked_compare_swap"};
+  constexpr std::array<std::string_view, kOpKinds> kNames{"read", "write", "fetch_add", "compare_swap",
+                                                          "masked_compare_swap"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -50,13 +50,13 @@ struct Op {
   OpKind kind;
   Purpose purpose;
   RemoteAddr addr;
-  std::span<std::uint64_t> into = {};        // read
-  std::span<const std::uint64_t> from = {};  // write
-  std::uint64_t operand = 0;                 // fetch_add: what to add; compare_swap: the new word
-  std::uint64_t expected = 0;                // compare_swap
+  std::span<std::uint64_t> into = {};              // read
+  std::span<const std::uint64_t> from = {};        // write
+  std::uint64_t operand = 0;                       // fetch_add: what to add; compare_swap: the new word
+  std::uint64_t expected = 0;                      // compare_swap
   std::uint64_t compare_mask = ~std::uint64_t{0};  // masked_compare_swap: the bits that are compared
   std::uint64_t swap_mask = ~std::uint64_t{0};     // and the bits that are replaced
-  std::uint64_t old = 0;                     // atomics: the word before; valid after the completion
+  std::uint64_t old = 0;  // atomics: the word before; valid after the completion
 
   static Op read(RemoteAddr addr, std::span<std::uint64_t> into, Purpose purpose);
   static Op write(RemoteAddr addr, std::span<const std::uint64_t> from, Purpose purpose);
@@ -139,10 +139,10 @@ class Endpoint {
   EndpointId id() const { return id_; }
   Worker& worker() { return worker_; }
 
-  // Posts a chain with one doorbell. Each argument is an Op, or an Op* that may be null: not part of it.
-  // REQUIRES: at least one operation, at most kOpsMax, all on the same MN.
+  // Posts a chain with one doorbell. Each argument is an Op, or an Op* that may be null: not part of
+  // it. REQUIRES: at least one operation, at most kOpsMax, all on the same MN.
   template <class... Ops>
-  Doorbell post(Ops&... ops) {
+  Doorbell post(Ops&&... ops) {
     return Doorbell{*this, {pointer(ops)...}};
   }
 

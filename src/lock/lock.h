@@ -17,6 +17,8 @@ struct Hold {
   Mode mode = Mode::shared;
   Epoch epoch{};
   Ticket ticket{};
+  bool expect_waiters = false;  // there is reason to think that somebody waits for the release
+  bool object_read = false;     // the READ that came along with the acquisition is valid
 };
 
 // Grows strictly over the exclusive holders of a lock, resets and restarts of the memory node included.
@@ -35,10 +37,18 @@ class LockClient {
  public:
   virtual ~LockClient() = default;
 
-  // REQUIRES: this client does not hold the lock, nor waits for it.
-  virtual Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode) = 0;
-  // REQUIRES: `hold` came from acquire() of this client and was not released.
-  virtual Task<Result<void>> release(Hold hold) = 0;
+  // With `object`, a READ of what the lock protects rides along in the same doorbell. What it read is
+  // good only if the hold says so; otherwise it must be read again. REQUIRES: this client does not hold
+  // the lock, nor waits for it.
+  virtual Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode, Op* object = nullptr) = 0;
+
+  // With `object`, a WRITE of what the lock protects goes ahead in the same doorbell, and nobody gets
+  // the lock before it has completed. REQUIRES: `hold` came from acquire() of this client and was not
+  // released.
+  virtual Task<Result<void>> release(Hold hold, Op* object = nullptr) = 0;
+
+  // The client may go on, and acquire again, while a release without a WRITE is under way.
+  virtual bool may_release_behind(Mode) const { return true; }
 };
 
 }  // namespace declock

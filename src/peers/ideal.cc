@@ -43,14 +43,14 @@ void IdealLocks::leave(RemoteAddr lock, Mode mode) {
   if (state.readers == 0 && !state.writer) states_.erase(at);
 }
 
-Task<Result<Hold>> IdealLock::acquire(RemoteAddr lock, Mode mode) {
+Task<Result<Hold>> IdealLock::acquire(RemoteAddr lock, Mode mode, Op*) {
   struct Turn {
     IdealLock& self;
     RemoteAddr lock;
     Mode mode;
     bool await_ready() const { return self.locks_.try_enter(lock, mode); }
     void await_suspend(std::coroutine_handle<> me) const {
-      self.locks_.wait(lock, mode, {&self.worker_, me});
+      self.locks_.wait(lock, mode, {&self.endpoint_.worker(), me});
     }
     void await_resume() const {}
   };
@@ -58,7 +58,11 @@ Task<Result<Hold>> IdealLock::acquire(RemoteAddr lock, Mode mode) {
   co_return Hold{.lock = lock, .mode = mode};
 }
 
-Task<Result<void>> IdealLock::release(Hold hold) {
+Task<Result<void>> IdealLock::release(Hold hold, Op* object) {
+  if (object != nullptr) {
+    const Result<void> posted = co_await endpoint_.post(object);
+    if (!posted) co_return posted;
+  }
   locks_.leave(hold.lock, hold.mode);
   co_return Result<void>{};
 }

@@ -38,16 +38,16 @@ class IdealLocks {
 
 class IdealLock final : public LockClient {
  public:
-  IdealLock(IdealLocks& locks, Worker& worker) : locks_(locks), worker_(worker) {}
+  IdealLock(IdealLocks& locks, Endpoint& endpoint) : locks_(locks), endpoint_(endpoint) {}
 
-  Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode) override;
-  Task<Result<void>> release(Hold hold) override;
+  Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode, Op* object = nullptr) override;
+  Task<Result<void>> release(Hold hold, Op* object = nullptr) override;
 
-  FramePool& frames() { return worker_.frames(); }
+  FramePool& frames() { return endpoint_.worker().frames(); }
 
  private:
   IdealLocks& locks_;
-  Worker& worker_;
+  Endpoint& endpoint_;
 };
 
 }  // namespace declock::peers

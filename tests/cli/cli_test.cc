@@ -135,7 +135,7 @@ TEST_F(Cli, RefusesBadUsageInOneLine) {
   expect_refused("frobnicate", "--help");
   expect_refused("bench", "subcommand");
   expect_refused("bench micro --lokc cql", "--lokc");
-  expect_refused("bench micro --lock qcl", "cql|ideal");
+  expect_refused("bench micro --lock qcl", "cql|caslock");
   expect_refused("bench micro --fabric shm", "sim");
   expect_refused("bench micro --clients 0", "1 to 1024");
   expect_refused("bench micro --clients -3", "1 to 1024");

@@ -20,21 +20,21 @@ inline sim::NicModel quiet_nic() {
 
 class Lab {
  public:
-  explicit Lab(unsigned clients, cql::Limits limits = {}, unsigned slots = 0)
+  explicit Lab(unsigned clients, cql::Options options = {}, unsigned slots = 0)
       : shape{clients, slots == 0 ? clients : slots, QueueLayout::owner}, engine{quiet_nic(), 1, 1} {
     for (unsigned i = 0; i < clients; ++i) {
       sim::SimWorker& worker = engine.add_worker();
       sim::SimEndpoint& endpoint = engine.add_endpoint(worker);
       const cql::Membership self{.slot = Slot{static_cast<std::uint16_t>(i)}};
-      nodes.emplace_back(worker, endpoint, shape, self, limits);
+      nodes.emplace_back(worker, endpoint, shape, self, options);
     }
   }
   ~Lab() { tasks.clear(); }
 
   struct Node {
     Node(sim::SimWorker& w, sim::SimEndpoint& e, const LockShape& shape, cql::Membership self,
-         cql::Limits limits)
-        : worker(w), endpoint(e), lock(e, shape, self, limits) {}
+         cql::Options options)
+        : worker(w), endpoint(e), lock(e, shape, self, options) {}
     sim::SimWorker& worker;
     sim::SimEndpoint& endpoint;
     cql::CqlLock<> lock;

@@ -11,7 +11,7 @@ TEST(Ideal, IsPhaseFairAndCostsNothing) {
   Lab lab{4};
   peers::IdealLocks locks;
   std::deque<peers::IdealLock> clients;
-  for (auto& node : lab.nodes) clients.emplace_back(locks, node.worker);
+  for (auto& node : lab.nodes) clients.emplace_back(locks, node.endpoint);
   std::array<Visit, 4> seen;
   const auto go = [&](std::size_t i, Mode mode) {
     lab.start(visit(lab.nodes[i].worker, clients[i], Lab::kLock, mode, microseconds(10), seen[i]));

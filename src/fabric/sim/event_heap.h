@@ -10,11 +10,11 @@
 namespace declock::sim {
 
 enum class EventKind : std::uint32_t {
-  arrive,      // a chain reaches the MN's NIC
-  retry_unit,  // the word that a processing unit waits for is free again
-  tear,        // the second half of a torn read
-  complete,    // a chain's completion reaches the client
-  deliver,     // a message reaches its endpoint
+  arrive,     // a chain reaches the MN's NIC
+  free_slot,  // the slot that processing units wait for is free again
+  tear,       // the second half of a torn read
+  complete,   // a chain's completion reaches the client
+  deliver,    // a message reaches its endpoint
   timer,
 };
 
@@ -22,7 +22,7 @@ struct Event {
   std::int64_t at_ns;
   std::uint64_t sequence;
   EventKind kind;
-  std::uint32_t index;  // of the flight, unit, letter or timer
+  std::uint32_t index;  // of the flight, slot, letter or timer
 };
 
 // A heap with four children per node: half the depth of a binary one, and the children of a node lie

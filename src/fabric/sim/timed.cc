@@ -32,7 +32,7 @@ TimedEngine::TimedEngine(const NicModel& model, unsigned mns, std::uint64_t seed
     : Engine(mns, seed), model_(model), network_(seed, 0) {
   units_.resize(mns * static_cast<std::size_t>(model.processing_units));
   nics_.resize(mns);
-  for (Nic& nic : nics_) nic.slot_free.resize(static_cast<std::size_t>(model.atomic_slots));
+  slots_.resize(mns * static_cast<std::size_t>(model.atomic_slots));
 }
 
 bool TimedEngine::step() {
@@ -55,9 +55,8 @@ void TimedEngine::happen(const Event& event) {
     case EventKind::arrive:
       arrive(flight(event.index));
       break;
-    case EventKind::retry_unit:
-      units_[event.index].blocked = false;
-      work_off(event.index);
+    case EventKind::free_slot:
+      free_slot(event.index);
       break;
     case EventKind::tear: {
       const Torn torn = torn_[event.index];
@@ -162,8 +161,9 @@ void TimedEngine::work_off(std::uint32_t index) {
     }
     if (!serve(first)) {
       unit.blocked = true;
-      const Flight::Step& step = first.steps[first.taken];
-      heap_.push(slot_of(step), EventKind::retry_unit, index);
+      const std::uint32_t slot = slot_index(first.steps[first.taken]);
+      slots_[slot].waiting.push_back(index);
+      if (slots_[slot].waiting.size() == 1) heap_.push(slots_[slot].free, EventKind::free_slot, slot);
       return;
     }
     unit.waiting.pop_front();
@@ -172,12 +172,25 @@ void TimedEngine::work_off(std::uint32_t index) {
   }
 }
 
+void TimedEngine::free_slot(std::uint32_t index) {
+  Slot& slot = slots_[index];
+  const std::uint32_t unit = slot.waiting.front();
+  slot.waiting.erase(slot.waiting.begin());
+  slot.reserved = true;
+  units_[unit].blocked = false;
+  work_off(unit);
+  // The unit may have come back for the slot, behind the others; then there is an event already.
+  if (slot.waiting.size() > 1 || (slot.waiting.size() == 1 && slot.waiting[0] != unit)) {
+    heap_.push(slot.free, EventKind::free_slot, index);
+  }
+}
+
 // False: an atomic waits for its slot.
 bool TimedEngine::serve(Flight& flight) {
   Nic& nic = nics_[flight.mn().value];
   while (flight.taken < flight.count) {
     Flight::Step& step = flight.steps[flight.taken];
-    if (is_atomic(step.kind) && slot_of(step) > now_) return false;
+    if (is_atomic(step.kind) && is_busy(slots_[slot_index(step)])) return false;
     const Time done = serve_step(flight, step, nic);
     flight.ready = std::max(flight.ready, done);
     flight.taken += 1;
@@ -192,9 +205,11 @@ Time TimedEngine::serve_step(Flight& flight, Flight::Step& step, Nic& nic) {
   Time begin = std::max(now_, nic.pipeline_free);
   if (is_atomic(step.kind)) {
     nic.pipeline_free = begin + Duration{model_.atomic_ns};
-    slot_of(step) = begin + Duration{model_.atomic_slot_held_ns};
+    Slot& slot = slots_[slot_index(step)];
+    slot.free = begin + Duration{model_.atomic_slot_held_ns};
+    slot.reserved = false;
     take_effect(flight, step);
-    return slot_of(step);
+    return slot.free;
   }
   nic.pipeline_free = begin + Duration{model_.read_write_ns};
   std::int64_t& link_free_ps = step.kind == OpKind::write ? nic.inbound_free_ps : nic.outbound_free_ps;

@@ -48,11 +48,17 @@ class TimedEngine final : public Engine {
     bool blocked = false;
     std::deque<std::uint32_t> waiting;  // flights; if blocked, by the first of them
   };
+  // Atomics on words of one slot take turns. Units that wait for it are served in the order in which
+  // they came: no unit starves, whatever the others do.
+  struct Slot {
+    Time free;
+    std::vector<std::uint32_t> waiting;  // units; at most all of them
+    bool reserved = false;               // for the unit that is being served now
+  };
   struct Nic {
     Time pipeline_free;
     std::int64_t inbound_free_ps = 0;
     std::int64_t outbound_free_ps = 0;
-    std::vector<Time> slot_free;
   };
   struct Torn {
     std::uint32_t flight;
@@ -74,11 +80,14 @@ class TimedEngine final : public Engine {
   Time read_words(Flight& flight, Flight::Step& step);
 
   QueuePair& pair_of(const Flight& flight);
-  // When the slot that an atomic needs is free.
-  Time& slot_of(const Flight::Step& step) {
-    std::vector<Time>& slots = nics_[step.addr.mn.value].slot_free;
-    return slots[step.addr.offset / 8 % slots.size()];
+  std::uint32_t slot_index(const Flight::Step& step) const {
+    const auto per_nic = static_cast<std::uint64_t>(model_.atomic_slots);
+    return static_cast<std::uint32_t>(step.addr.mn.value * per_nic + step.addr.offset / 8 % per_nic);
   }
+  bool is_busy(const Slot& slot) const {
+    return slot.free > now_ || (!slot.waiting.empty() && !slot.reserved);
+  }
+  void free_slot(std::uint32_t index);
   Duration way(std::int64_t base_ns);
   Time charge_cpu(std::uint32_t worker, std::int64_t ns);
 
@@ -92,6 +101,7 @@ class TimedEngine final : public Engine {
   std::vector<QueuePair> pairs_;
   std::vector<Unit> units_;  // all MNs' units in one row
   std::vector<Nic> nics_;
+  std::vector<Slot> slots_;  // all MNs' in one row
 
   std::vector<Letter> letters_;
   std::vector<std::uint32_t> idle_letters_;

@@ -1,0 +1,46 @@
+// The locks by their names, for benchmarks: one family per run, one client of it per coroutine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cql/cql.h"
+#include "lock/lock.h"
+
+namespace declock::bench {
+
+const std::vector<std::string>& lock_names();
+
+struct FamilyConfig {
+  std::string lock;
+  std::uint32_t cns = 1;
+  std::uint32_t clients = 1;  // per CN
+  std::uint32_t workers = 1;  // per CN
+  std::uint32_t slots = 0;    // 0: one per member
+  cql::ReleaseRead release_read = cql::ReleaseRead::adaptive;
+};
+
+// Where a client runs.
+struct Seat {
+  std::uint32_t cn;
+  std::uint32_t worker;  // on that CN
+  Endpoint& endpoint;
+};
+
+class LockFamily {
+ public:
+  virtual ~LockFamily() = default;
+  // Bytes from one lock's words to the next.
+  virtual std::uint64_t stride() const = 0;
+  virtual std::unique_ptr<LockClient> client(const Seat& seat) = 0;
+};
+
+// REQUIRES: members_of(config) is within HeaderLayout::kMembersMax, and slots are enough for them.
+std::unique_ptr<LockFamily> make_family(const FamilyConfig& config);
+
+// How many may be in a lock's queue; 0 for a lock that has none.
+std::uint32_t members_of(const FamilyConfig& config);
+
+}  // namespace declock::bench
