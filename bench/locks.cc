@@ -1,8 +1,12 @@
 #include "bench/locks.h"
 
 #include <algorithm>
+#include <array>
 #include <deque>
+#include <string_view>
+#include <utility>
 
+#include "hier/hier.h"
 #include "peers/caslock.h"
 #include "peers/dslr.h"
 #include "peers/ideal.h"
@@ -10,6 +14,15 @@
 
 namespace declock::bench {
 namespace {
+
+constexpr std::array<std::pair<std::string_view, hier::PolicyKind>, 6> kPolicies{{
+    {"declock-tf", hier::PolicyKind::task_fair},
+    {"declock-pf", hier::PolicyKind::phase_fair},
+    {"declock-slack", hier::PolicyKind::slack},
+    {"declock-remote-prefer", hier::PolicyKind::remote_prefer},
+    {"declock-local-prefer", hier::PolicyKind::local_prefer},
+    {"declock-local-bound", hier::PolicyKind::local_bound},
+}};
 
 LockShape shape_for(std::uint32_t members, std::uint32_t slots) {
   return {members, slots == 0 ? members : slots, QueueLayout::owner};
@@ -32,6 +45,48 @@ class CqlFamily final : public LockFamily {
  private:
   LockShape shape_;
   cql::ReleaseRead release_read_;
+};
+
+// DecLock: a slot per CN, clients queue locally.
+class HierFamily final : public LockFamily {
+ public:
+  HierFamily(const FamilyConfig& config, const hier::Policy& policy)
+      : shape_(shape_for(config.cns, config.slots)),
+        workers_per_cn_(config.workers),
+        release_read_(config.release_read),
+        workers_(std::size_t{config.cns} * config.workers) {
+    for (std::uint32_t cn = 0; cn < config.cns; ++cn) locals_.emplace_back(policy);
+  }
+  std::uint64_t stride() const override { return shape_.bytes(); }
+  bool endpoint_per_worker() const override { return true; }
+  std::unique_ptr<LockClient> client(const Seat& seat) override {
+    // Endpoints are numbered by CN, then by worker.
+    std::unique_ptr<hier::HierWorker>& worker = workers_[seat.endpoint.id().value];
+    if (worker == nullptr) {
+      const cql::Membership self{Slot{static_cast<std::uint16_t>(seat.cn)},
+                                 WorkerId{static_cast<std::uint8_t>(seat.worker)}, workers_per_cn_};
+      worker = std::make_unique<hier::HierWorker>(
+          seat.endpoint, shape_, self, cql::Options{.release_read = release_read_}, locals_[seat.cn]);
+    }
+    return std::make_unique<hier::HierLock>(*worker);
+  }
+  std::size_t local_table_bytes_max() const override {
+    std::size_t most = 0;
+    for (const hier::LocalLocks& locals : locals_) most = std::max(most, locals.bytes_max());
+    return most;
+  }
+  std::size_t running() const override {
+    std::size_t sum = 0;
+    for (const auto& worker : workers_) sum += worker == nullptr ? 0 : worker->running();
+    return sum;
+  }
+
+ private:
+  LockShape shape_;
+  std::uint32_t workers_per_cn_;
+  cql::ReleaseRead release_read_;
+  std::deque<hier::LocalLocks> locals_;  // by CN
+  std::vector<std::unique_ptr<hier::HierWorker>> workers_;
 };
 
 // Locks of one word. They lie as far apart as DecLock's with a slot per CN: the NIC's conflicts depend
@@ -69,17 +124,29 @@ class PeerFamily final : public LockFamily {
 }  // namespace
 
 const std::vector<std::string>& lock_names() {
-  static const std::vector<std::string> kNames{
-      "cql", "caslock", "caslock-takeback", "dslr", "dslr+", "shiftlock", "ideal"};
+  static const std::vector<std::string> kNames = [] {
+    std::vector<std::string> names;
+    for (const auto& [name, kind] : kPolicies) names.emplace_back(name);
+    for (const char* name :
+         {"cql", "caslock", "caslock-takeback", "dslr", "dslr+", "shiftlock", "ideal"}) {
+      names.emplace_back(name);
+    }
+    return names;
+  }();
   return kNames;
 }
 
 std::uint32_t members_of(const FamilyConfig& config) {
-  return config.lock == "cql" ? config.cns * config.clients : 0;
+  if (config.lock == "cql") return config.cns * config.clients;
+  return config.lock.starts_with("declock-") ? config.cns : 0;
 }
 
 std::unique_ptr<LockFamily> make_family(const FamilyConfig& config) {
   if (config.lock == "cql") return std::make_unique<CqlFamily>(config);
+  for (const auto& [name, kind] : kPolicies) {
+    if (config.lock != name) continue;
+    return std::make_unique<HierFamily>(config, hier::Policy{kind, config.slack, config.bound});
+  }
   return std::make_unique<PeerFamily>(config);
 }
 

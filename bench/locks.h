@@ -20,6 +20,8 @@ struct FamilyConfig {
   std::uint32_t workers = 1;  // per CN
   std::uint32_t slots = 0;    // 0: one per member
   cql::ReleaseRead release_read = cql::ReleaseRead::adaptive;
+  Duration slack = microseconds(200);  // of declock-slack
+  std::uint32_t bound = 4;             // of declock-local-bound
 };
 
 // Where a client runs.
@@ -35,6 +37,12 @@ class LockFamily {
   // Bytes from one lock's words to the next.
   virtual std::uint64_t stride() const = 0;
   virtual std::unique_ptr<LockClient> client(const Seat& seat) = 0;
+  // True: the clients of a worker share an endpoint. False: each has its own.
+  virtual bool endpoint_per_worker() const { return false; }
+  // Largest size of a CN's table of local locks.
+  virtual std::size_t local_table_bytes_max() const { return 0; }
+  // Work that goes on behind the clients' backs.
+  virtual std::size_t running() const { return 0; }
 };
 
 // REQUIRES: members_of(config) is within HeaderLayout::kMembersMax, and slots are enough for them.

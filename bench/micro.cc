@@ -77,7 +77,7 @@ struct Client {
 
 class Micro final : private sim::EffectObserver {
  public:
-  Micro(const MicroConfig& config, LockFamily& family);
+  Micro(const MicroConfig& config, std::unique_ptr<LockFamily> family);
   ~Micro() override;
 
   MicroResult run(const std::function<void(double)>& progress);
@@ -96,6 +96,7 @@ class Micro final : private sim::EffectObserver {
   Placement placement_;
   Zipf zipf_;
   sim::TimedEngine engine_;
+  std::unique_ptr<LockFamily> family_;
   audit::Holders holders_;
   audit::Fairness fairness_;
   Time measure_from_;
@@ -105,25 +106,33 @@ class Micro final : private sim::EffectObserver {
   MicroResult result_;
 };
 
-Micro::Micro(const MicroConfig& config, LockFamily& family)
+Micro::Micro(const MicroConfig& config, std::unique_ptr<LockFamily> family)
     : config_(config),
-      placement_(config, family.stride()),
+      placement_(config, family->stride()),
       zipf_(config.locks, config.zipf),
       engine_(config.nic, config.mns, config.seed),
+      family_(std::move(family)),
       holders_(config.locks),
       fairness_(config.locks, std::size_t{config.cns} * config.clients),
       measure_from_(Time{} + config.warmup),
       measure_until_(measure_from_ + config.duration) {
-  engine_.observe(this);
+  if (!family_->endpoint_per_worker()) {
+    engine_.observe(this);
+    result_.fifo_violations = 0;
+  }
   for (std::uint32_t cn = 0; cn < config.cns; ++cn) {
     std::vector<sim::SimWorker*> workers;
     for (std::uint32_t i = 0; i < config.workers; ++i) workers.push_back(&engine_.add_worker());
+    std::vector<sim::SimEndpoint*> shared;
     for (std::uint32_t i = 0; i < config.clients; ++i) {
       const auto index = static_cast<std::uint32_t>(clients_.size());
       sim::SimWorker& worker = *workers[i % workers.size()];
-      sim::SimEndpoint& endpoint = engine_.add_endpoint(worker);
+      sim::SimEndpoint& endpoint = !family_->endpoint_per_worker() ? engine_.add_endpoint(worker)
+                                   : i < config.workers          ? engine_.add_endpoint(worker)
+                                                                 : *shared[i % config.workers];
+      shared.push_back(&endpoint);
       clients_.emplace_back(*this, index, worker, endpoint, Prng{config.seed, 1 + index},
-                            family.client({cn, i % config.workers, endpoint}));
+                            family_->client({cn, i % config.workers, endpoint}));
     }
   }
 }
@@ -236,7 +245,7 @@ void Micro::entered(const Client& client, std::uint64_t which, Mode mode, Durati
   if (which == 0) result_.hottest_acquire_ns.add(ns);
   result_.overtakes.add(overtakes.by_call);
   result_.overtakes_sum += overtakes.by_call;
-  result_.fifo_violations += overtakes.by_queue;
+  if (result_.fifo_violations) *result_.fifo_violations += overtakes.by_queue;
 }
 
 MicroResult Micro::run(const std::function<void(double)>& progress) {
@@ -252,6 +261,7 @@ MicroResult Micro::run(const std::function<void(double)>& progress) {
   result_.counts -= before;
 
   drain();
+  result_.local_table_bytes_max = family_->local_table_bytes_max();
   result_.violations = holders_.violations();
   if (config_.cs_ops > 0) result_.lost_updates = count_lost_updates();
   result_.trace_hash = engine_.trace_hash();
@@ -314,13 +324,12 @@ Result<void, std::string> validate(const MicroConfig& config) {
 }
 
 MicroResult run_micro(const MicroConfig& config, const std::function<void(double)>& progress) {
-  const std::unique_ptr<LockFamily> family = make_family(config.family());
-  return run_micro(config, *family, progress);
+  return run_micro(config, make_family(config.family()), progress);
 }
 
-MicroResult run_micro(const MicroConfig& config, LockFamily& family,
+MicroResult run_micro(const MicroConfig& config, std::unique_ptr<LockFamily> family,
                       const std::function<void(double)>& progress) {
-  return Micro{config, family}.run(progress);
+  return Micro{config, std::move(family)}.run(progress);
 }
 
 }  // namespace declock::bench

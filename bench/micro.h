@@ -32,12 +32,14 @@ struct MicroConfig {
   std::uint32_t object_size = 8;  // bytes
   bool piggyback = false;  // lock and data in one doorbell, and no waiting for releases of readers
   cql::ReleaseRead release_read = cql::ReleaseRead::adaptive;
+  Duration slack = microseconds(200);
+  std::uint32_t bound = 4;
   Duration duration = seconds(2);
   Duration warmup = milliseconds(100);
   std::uint64_t seed = 1;
   sim::NicModel nic;
 
-  FamilyConfig family() const { return {lock, cns, clients, workers, slots, release_read}; }
+  FamilyConfig family() const { return {lock, cns, clients, workers, slots, release_read, slack, bound}; }
 };
 
 // What is wrong with a configuration as a whole, if anything; each option alone is in range.
@@ -53,7 +55,8 @@ struct MicroResult {
   Histogram hottest_acquire_ns;
   Histogram overtakes;
   std::uint64_t overtakes_sum = 0;
-  std::uint64_t fifo_violations = 0;
+  std::optional<std::uint64_t> fifo_violations;  // where each client enqueues for itself
+  std::size_t local_table_bytes_max = 0;
   // Over the whole run, to the end of the last operation:
   std::uint64_t violations = 0;
   std::optional<std::int64_t> lost_updates;
@@ -66,7 +69,7 @@ struct MicroResult {
 // REQUIRES: validate(config). Calls `progress` now and then with the part done, from 0 to 1.
 MicroResult run_micro(const MicroConfig& config, const std::function<void(double)>& progress = {});
 // The same with a family of the caller's.
-MicroResult run_micro(const MicroConfig& config, LockFamily& family,
+MicroResult run_micro(const MicroConfig& config, std::unique_ptr<LockFamily> family,
                       const std::function<void(double)>& progress = {});
 
 // The result in the format that all benchmarks share, and a summary for a person.

@@ -62,6 +62,8 @@ Json config_json(const MicroConfig& c) {
           {"object_size", c.object_size},
           {"piggyback", c.piggyback},
           {"release_read", c.release_read == cql::ReleaseRead::always ? "always" : "adaptive"},
+          {"slack", format_duration(c.slack)},
+          {"bound", c.bound},
           {"duration", format_duration(c.duration)},
           {"warmup", format_duration(c.warmup)},
           {"nic", Json::parse(sim::to_json(c.nic))}};
@@ -110,11 +112,12 @@ std::string to_json(const MicroConfig& config, const MicroResult& r, std::string
                      {{"p50", r.overtakes.quantile(500)},
                       {"p99", r.overtakes.quantile(990)},
                       {"max", r.overtakes.max()}}},
-                    {"fifo_violations", r.fifo_violations},
+                    {"fifo_violations", r.fifo_violations ? Json(*r.fifo_violations) : Json()},
                     {"hottest_lock_acquire_us",
                      {{"p50", us(r.hottest_acquire_ns.quantile(500))},
                       {"p99", us(r.hottest_acquire_ns.quantile(990))}}}}},
-                  {"lost_updates", r.lost_updates ? Json(*r.lost_updates) : Json()},
+                  {"local_table_bytes_max", r.local_table_bytes_max},
+      {"lost_updates", r.lost_updates ? Json(*r.lost_updates) : Json()},
                   {"violations", r.violations},
                   {"unfinished_clients", r.failures.size()}};
   return json.dump(2) + "\n";
@@ -140,7 +143,8 @@ std::string summary(const MicroConfig& c, const MicroResult& r) {
                   f.per_acquire, f.per_release, f.per_op);
   text += fmt::format("  refetches          {:.4f} per release\n", f.refetches);
   text += fmt::format("  overtakes          {:.3f} per acquire, {} out of queue order\n",
-                      ratio(r.overtakes_sum, r.acquires), r.fifo_violations);
+                      ratio(r.overtakes_sum, r.acquires),
+                      r.fifo_violations ? fmt::to_string(*r.fifo_violations) : "unknown");
   text += fmt::format("  safety             {} violations, {} lost updates\n", r.violations,
                       r.lost_updates ? fmt::to_string(*r.lost_updates) : "unknown");
   text += fmt::format("  simulator          {} events in {:.2f} s: {:.2f} M events/s, trace {:016x}\n",

@@ -92,6 +92,10 @@ Action add_bench_micro(CLI::App& bench) {
          "When a release reads the queue with its first operation")
       ->check(one_of({"adaptive", "always"}))
       ->default_str("adaptive");
+  add_duration(app, "--slack", c.slack, "declock-slack: how much later a local client may have come", {},
+               milliseconds(30));
+  app.add_option("--bound", c.bound, "declock-local-bound: local hand-overs in a row")
+      ->check(whole_number(1, 1'000'000));
   add_duration(app, "--duration", c.duration, "Virtual time that is measured", microseconds(1),
                seconds(3600));
   add_duration(app, "--warmup", c.warmup, "Virtual time before that", Duration{}, seconds(3600));

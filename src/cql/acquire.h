@@ -14,7 +14,8 @@ CqlLock<kRules>::CqlLock(Endpoint& endpoint, const LockShape& shape, Membership 
 }
 
 template <Rules kRules>
-Task<Result<Hold>> CqlLock<kRules>::acquire(RemoteAddr lock, Mode mode, Op* object) {
+Task<Result<Hold>> CqlLock<kRules>::acquire_since(RemoteAddr lock, Mode mode, Timestamp asked,
+                                                      Op* object) {
   for (;;) {  // once more after each reset that came between, and those are rare and bounded in time
     Op enter = Op::fetch_add(lock, shape_.header.acquire_delta(mode), Purpose::acquire);
     const Result<void> posted = co_await endpoint_.post(enter, object);
@@ -35,24 +36,26 @@ Task<Result<Hold>> CqlLock<kRules>::acquire(RemoteAddr lock, Mode mode, Op* obje
     const bool held = found.qsize == 0 || (mode == Mode::shared && found.wcnt == 0);
     if (held) {
       // The object was read behind the FAA that made this client a holder: nobody writes it any more.
-      co_return Hold{lock, mode, found.epoch, found.end(), false, object != nullptr};
+      co_return Hold{lock, mode, found.epoch, found.end(), false, object != nullptr, {}};
     }
-    co_return co_await enqueue_and_wait(lock, mode, found);
+    co_return co_await enqueue_and_wait(lock, mode, asked, found);
   }
 }
 
 template <Rules kRules>
-Task<Result<Hold>> CqlLock<kRules>::enqueue_and_wait(RemoteAddr lock, Mode mode, Header found) {
+Task<Result<Hold>> CqlLock<kRules>::enqueue_and_wait(RemoteAddr lock, Mode mode, Timestamp asked,
+                                                          Header found) {
   const Ticket ticket = found.end();
-  Wait grant{inbox_, Grant{lock, found.epoch, ticket}};
+  Wait grant{inbox_, GrantKey{lock, found.epoch, ticket}};
 
-  const std::uint64_t entry = encode(entry_for(ticket, found.epoch, mode));
+  const std::uint64_t entry = encode(entry_for(ticket, found.epoch, mode, asked));
   Op announce = Op::write(shape_.slot_addr(lock, slot_for(ticket)), {&entry, 1}, Purpose::acquire);
   const Result<void> posted = co_await endpoint_.post(announce);
   if (!posted) co_return Failure{posted.error()};
 
-  co_await grant;  // a holder that lives hands over (I3): this ends when those ahead have released
-  co_return Hold{lock, mode, found.epoch, ticket, /*expect_waiters=*/true};
+  // A holder that lives hands over (I3): this ends when those ahead have released.
+  const std::optional<Timestamp> waiting_since = co_await grant;
+  co_return Hold{lock, mode, found.epoch, ticket, /*expect_waiters=*/true, false, waiting_since};
 }
 
 // With READs, never with another FAA: it would only add to the counts that the reset has to clean (H7).
@@ -80,14 +83,33 @@ std::uint32_t CqlLock<kRules>::slot_for(Ticket ticket) const {
 }
 
 template <Rules kRules>
-Entry CqlLock<kRules>::entry_for(Ticket ticket, Epoch epoch, Mode mode) const {
-  const std::int64_t now_us = endpoint_.worker().now().ns / 1000;
-  const Timestamp asked{static_cast<std::uint16_t>(now_us)};
+Entry CqlLock<kRules>::entry_for(Ticket ticket, Epoch epoch, Mode mode, Timestamp asked) const {
   if (shape_.queue == QueueLayout::owner) {
     return {static_cast<std::uint32_t>(ticket.value), epoch, mode, asked, self_.worker};
   }
   const auto version = static_cast<std::uint16_t>(ticket.value / shape_.slots + 1);
   return {RingTag{version, self_.slot}.packed(), epoch, mode, asked, self_.worker};
+}
+
+// Others wait behind this hold: all of them if it is exclusive; if it is shared, from the first writer on,
+// since the readers up to there hold the lock as well.
+template <Rules kRules>
+Task<Result<std::optional<Timestamp>>> CqlLock<kRules>::waiting_since(Hold hold) {
+  ScratchWords queue{frames(), shape_.queue_words()};
+  Op look = Op::read(hold.lock, queue.words(), Purpose::prefetch);
+  const Result<void> posted = co_await endpoint_.post(look);
+  if (!posted) co_return Failure{posted.error()};
+  const Header seen = shape_.header.decode(queue.words()[0]);
+  const Ticket behind{hold.ticket.value + 1};
+  const QueueView<kRules> view{shape_, queue.words(), hold.epoch, behind, std::max(behind, seen.end())};
+  Ticket from = behind;
+  if (hold.mode == Mode::shared) {
+    from = view.end();
+    view.for_each([&](const Waiter& w) {
+      if (w.mode == Mode::exclusive) from = std::min(from, w.ticket);
+    });
+  }
+  co_return view.waiting_since(from);
 }
 
 template <Rules kRules>

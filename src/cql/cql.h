@@ -64,8 +64,16 @@ class CqlLock final : public LockClient {
   ~CqlLock() override { endpoint_.set_receiver(nullptr); }
 
   // Errc::stuck: the lock cannot be acquired or handed over without a reset.
-  Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode, Op* object = nullptr) override;
+  Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode, Op* object = nullptr) override {
+    return acquire_since(lock, mode, timestamp_of(endpoint_.worker().now()), object);
+  }
   Task<Result<void>> release(Hold hold, Op* object = nullptr) override;
+
+  // For a request that was made earlier, before this member could ask for the lock.
+  Task<Result<Hold>> acquire_since(RemoteAddr lock, Mode mode, Timestamp asked, Op* object);
+
+  // When the first of those who wait behind `hold` asked, as far as the queue tells. One READ.
+  Task<Result<std::optional<Timestamp>>> waiting_since(Hold hold);
 
   // REQUIRES: hold.mode is exclusive. One READ, of the count of ticket wraps.
   Task<Result<Token>> token(Hold hold);
@@ -76,10 +84,10 @@ class CqlLock final : public LockClient {
   using Wait = typename GrantInbox<kRules>::Wait;
 
   // acquire.h
-  Task<Result<Hold>> enqueue_and_wait(RemoteAddr lock, Mode mode, Header found);
+  Task<Result<Hold>> enqueue_and_wait(RemoteAddr lock, Mode mode, Timestamp asked, Header found);
   Task<Result<void>> await_end_of_reset(RemoteAddr lock);
   std::uint32_t slot_for(Ticket ticket) const;
-  Entry entry_for(Ticket ticket, Epoch epoch, Mode mode) const;
+  Entry entry_for(Ticket ticket, Epoch epoch, Mode mode, Timestamp asked) const;
 
   // release.h
   Task<Result<void>> hand_over(Hold hold, Header found, std::span<std::uint64_t> queue);

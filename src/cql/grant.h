@@ -4,6 +4,7 @@
 
 #include <coroutine>
 #include <cstdint>
+#include <optional>
 
 #include "cql/rules.h"
 #include "fabric/fabric.h"
@@ -11,17 +12,31 @@
 
 namespace declock::cql {
 
-struct Grant {
+// Names one wait.
+struct GrantKey {
   RemoteAddr lock;
-  Epoch epoch{};
-  Ticket ticket{};
+  Epoch epoch;
+  Ticket ticket;
 
-  constexpr bool operator==(const Grant&) const = default;
+  constexpr bool operator==(const GrantKey&) const = default;
+};
 
-  Message to_message() const { return {{lock.packed(), epoch.value, ticket.value}}; }
+struct Grant {
+  GrantKey key;
+  // When the first of those who still wait asked, as far as the releaser could see.
+  std::optional<Timestamp> waiting_since;
+
+  Message to_message() const {
+    const std::uint64_t since = waiting_since ? 1 + std::uint64_t{waiting_since->value} : 0;
+    return {{key.lock.packed(), key.epoch.value | since << 8, key.ticket.value}};
+  }
   static Grant from_message(const Message& m) {
-    return {RemoteAddr::unpack(m.words[0]), Epoch{static_cast<std::uint8_t>(m.words[1])},
-            Ticket{m.words[2]}};
+    const std::uint64_t since = m.words[1] >> 8;
+    Grant grant{{RemoteAddr::unpack(m.words[0]), Epoch{static_cast<std::uint8_t>(m.words[1])},
+                 Ticket{m.words[2]}},
+                {}};
+    if (since != 0) grant.waiting_since = Timestamp{static_cast<std::uint16_t>(since - 1)};
+    return grant;
   }
 };
 
@@ -33,7 +48,7 @@ class GrantInbox final : public Receiver {
   // the grant may come before the WRITE's completion.
   class Wait {
    public:
-    Wait(GrantInbox& inbox, const Grant& awaited) : inbox_(inbox), awaited_(awaited) {
+    Wait(GrantInbox& inbox, const GrantKey& awaited) : inbox_(inbox), awaited_(awaited) {
       next_ = inbox.first_;
       inbox.first_ = this;
     }
@@ -47,12 +62,13 @@ class GrantInbox final : public Receiver {
 
     bool await_ready() const noexcept { return granted_; }
     void await_suspend(std::coroutine_handle<> waiter) noexcept { waiter_ = waiter; }
-    void await_resume() const noexcept {}
+    std::optional<Timestamp> await_resume() const noexcept { return waiting_since_; }
 
    private:
     friend class GrantInbox;
     GrantInbox& inbox_;
-    Grant awaited_;
+    GrantKey awaited_;
+    std::optional<Timestamp> waiting_since_;
     Wait* next_;
     bool granted_ = false;
     std::coroutine_handle<> waiter_;
@@ -63,9 +79,10 @@ class GrantInbox final : public Receiver {
     const Grant grant = Grant::from_message(message);
     for (Wait* wait = first_; wait != nullptr; wait = wait->next_) {
       const bool meant =
-          kRules.tickets_match ? wait->awaited_ == grant : wait->awaited_.lock == grant.lock;
+          kRules.tickets_match ? wait->awaited_ == grant.key : wait->awaited_.lock == grant.key.lock;
       if (!meant || wait->granted_) continue;
       wait->granted_ = true;
+      wait->waiting_since_ = grant.waiting_since;
       if (wait->waiter_) wait->waiter_.resume();  // may end the wait: touch nothing after this
       return;
     }

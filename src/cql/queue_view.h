@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "cql/rules.h"
 #include "layout/entry.h"
 #include "layout/lock_shape.h"
+#include "layout/timestamp.h"
 
 namespace declock::cql {
 
@@ -18,6 +20,7 @@ struct Waiter {
   Mode mode;
   Slot owner;
   WorkerId worker{};
+  Timestamp asked;
 };
 
 template <Rules kRules>
@@ -40,6 +43,15 @@ class QueueView {
     } else {
       for (Ticket t = begin_; t < end_; t.value += 1) see_ring_slot(t, fn);
     }
+  }
+
+  // When the first of the waiters in sight from this ticket on asked.
+  std::optional<Timestamp> waiting_since(Ticket from) const {
+    std::optional<Timestamp> first;
+    for_each([&](const Waiter& w) {
+      if (w.ticket >= from && (!first || is_earlier(w.asked, *first))) first = w.asked;
+    });
+    return first;
   }
 
   // Ring only: a later request has written over an entry that is still needed.
@@ -67,7 +79,8 @@ class QueueView {
     Ticket ticket{entry.tag};
     if (!kRules.tickets_match) ticket = begin_;
     if (ticket < begin_ || ticket >= end_) return;
-    fn(Waiter{ticket, entry.mode, Slot{static_cast<std::uint16_t>(slot)}, entry.worker});
+    fn(Waiter{ticket, entry.mode, Slot{static_cast<std::uint16_t>(slot)}, entry.worker,
+              entry.timestamp});
   }
 
   template <class Fn>
@@ -75,7 +88,7 @@ class QueueView {
     const Entry entry = ring_entry(t);
     const RingTag tag = RingTag::unpack(entry.tag);
     if (entry.epoch != epoch_ || tag.version != ring_version(t)) return;
-    fn(Waiter{t, entry.mode, tag.owner, entry.worker});
+    fn(Waiter{t, entry.mode, tag.owner, entry.worker, entry.timestamp});
   }
 
   Entry ring_entry(Ticket t) const { return decode_entry(words_[1 + t.value % shape_.slots]); }

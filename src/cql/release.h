@@ -64,9 +64,11 @@ template <Rules kRules>
 void CqlLock<kRules>::send_grants(RemoteAddr lock, Epoch epoch, const QueueView<kRules>& view,
                                   Ticket begin, Ticket end) {
   if (begin == end) return;
+  const std::optional<Timestamp> waiting_since = view.waiting_since(end);
   view.for_each([&](const Waiter& w) {
     if (w.ticket < begin || w.ticket >= end) return;
-    endpoint_.send(self_.endpoint_of(w.owner, w.worker), Grant{lock, epoch, w.ticket}.to_message());
+    endpoint_.send(self_.endpoint_of(w.owner, w.worker),
+                   Grant{{lock, epoch, w.ticket}, waiting_since}.to_message());
   });
 }
 

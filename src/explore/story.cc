@@ -85,7 +85,7 @@ class Narrator {
 
   static std::string letter(const sim::Letter& letter) {
     const cql::Grant grant = cql::Grant::from_message(letter.message);
-    return fmt::format("grant of ticket {}", grant.ticket.value);
+    return fmt::format("grant of ticket {}", grant.key.ticket.value);
   }
 
  private:

@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 
 #include "base/result.h"
 #include "fabric/fabric.h"
@@ -19,6 +20,7 @@ struct Hold {
   Ticket ticket{};
   bool expect_waiters = false;  // there is reason to think that somebody waits for the release
   bool object_read = false;     // the READ that came along with the acquisition is valid
+  std::optional<Timestamp> waiting_since{};  // when the first of those behind asked, if a grant said so
 };
 
 // Grows strictly over the exclusive holders of a lock, resets and restarts of the memory node included.

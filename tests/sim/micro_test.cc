@@ -93,8 +93,7 @@ class Family final : public LockFamily {
 TEST(Micro, ItsCheckersSeeALockThatDoesNotExclude) {
   MicroConfig config = small();
   config.cs_ops = 2;
-  Family<NoLock> family;
-  const MicroResult result = run_micro(config, family);
+  const MicroResult result = run_micro(config, std::make_unique<Family<NoLock>>());
   EXPECT_GT(result.violations, 100u);
   EXPECT_GT(result.lost_updates.value_or(0), 100);
 }
@@ -117,8 +116,7 @@ class OnceLock final : public LockClient {
 };
 
 TEST(Micro, ReportsClientsThatNeverFinish) {
-  Family<OnceLock> family;
-  const MicroResult result = run_micro(small(), family);
+  const MicroResult result = run_micro(small(), std::make_unique<Family<OnceLock>>());
   EXPECT_EQ(result.failures.size(), 32u);
 }
 

@@ -103,11 +103,11 @@ TEST(Cql, StrayGrantsWakeNobody) {  // H20
   lab.run(microseconds(10));
   lab.start(visit(lab.nodes[1].worker, lab.nodes[1].lock, Lab::kLock, Mode::exclusive, {}, waiter));
   lab.run(microseconds(10));
-  const cql::Grant right{Lab::kLock, Epoch{5}, Ticket{1}};
+  const cql::Grant right{{Lab::kLock, Epoch{5}, Ticket{1}}, {}};
   cql::Grant other_ticket = right, other_epoch = right, other_lock = right;
-  other_ticket.ticket = Ticket{2};
-  other_epoch.epoch = Epoch{4};
-  other_lock.lock.offset += 80;
+  other_ticket.key.ticket = Ticket{2};
+  other_epoch.key.epoch = Epoch{4};
+  other_lock.key.lock.offset += 80;
   for (const cql::Grant& stray : {other_ticket, other_epoch, other_lock}) {
     lab.nodes[2].endpoint.send(lab.nodes[1].endpoint.id(), stray.to_message());
     lab.run(microseconds(10));

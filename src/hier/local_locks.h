@@ -1,0 +1,132 @@
+// The local locks of one compute node (CN): who of its clients holds or waits for which lock, and whether
+// the CN as a whole has it (paper section 5.1). A CN is one member of a lock's queue on the memory node; it
+// has at most one request there at a time (H34).
+//
+// Nothing here waits: every call decides under the table's mutex and says what is to be done, so no mutex
+// is ever held across a suspension (H22). The operations themselves are in hier.h.
+//
+//   state      the CN                                 holders   waiting
+//   ---------  -------------------------------------  --------  ----------------------------------
+//   (absent)   has nothing to do with the lock        -         -
+//   acquiring  waits for the CQL lock                 0         those behind the one who asked for it
+//   held       holds the CQL lock in mode hold.mode   >= 1      those who must wait
+//   releasing  has released it, not yet confirmed     0         those who came meanwhile
+#pragma once
+
+#include <coroutine>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "hier/policy.h"
+#include "lock/lock.h"
+
+namespace declock::hier {
+
+// A client that waits; lives in its coroutine's frame.
+struct LocalWaiter {
+  Mode mode = Mode::shared;
+  Timestamp asked{};
+  Worker* worker = nullptr;  // resumes it
+  std::coroutine_handle<> coroutine{};
+  Op* object = nullptr;  // to be read along, should somebody acquire the CQL lock for it
+  bool granted = false;
+  Hold hold{};           // once granted
+  Errc error = Errc::ok;  // granted nothing: the acquisition failed
+  LocalWaiter* next = nullptr;
+};
+
+struct LocalLock {
+  enum class State : std::uint8_t { acquiring, held, releasing };
+  RemoteAddr addr;
+  State state = State::acquiring;
+  Hold hold;  // of the CQL lock. Its mode is the mode that is released, whoever releases it (H11).
+  std::uint32_t holders = 0;
+  std::uint32_t in_a_row = 0;                  // local hand-overs since the CQL lock was acquired
+  std::optional<Timestamp> remote;             // the remote client known to have waited longest
+  bool looking = false;                        // a prefetch is under way
+  std::uint32_t joins = 0;                     // readers that joined since somebody looked at the queue
+  Time looked;                                 // when that was
+  WorkerId releasing_worker;                   // state releasing
+  LocalWaiter* first = nullptr;                // in the order of arrival
+  LocalWaiter* last = nullptr;
+  std::uint32_t next_in_bucket = 0;            // of the table; 0: none
+};
+
+class LocalLocks {
+ public:
+  explicit LocalLocks(const Policy& policy);
+
+  // What a client that wants the lock does next.
+  enum class Entry : std::uint8_t {
+    acquire,  // it was free: acquire the CQL lock, then call acquired()
+    joined,   // the client is a holder now, with *hold
+    look,     // look at the queue for remote waiters, call looked(), then enter again
+    wait,     // it is queued: suspend
+    look_and_wait,  // queued as well, and it is this client's turn to look
+  };
+  Entry enter(RemoteAddr addr, LocalWaiter& waiter, WorkerId worker, Time now);
+
+  // The CQL lock came, for the client that asked for it; others may be let in with it.
+  void acquired(const Hold& hold, Time now);
+  // It did not come: everybody who waits is told.
+  void failed(RemoteAddr addr, Errc error);
+
+  void looked(RemoteAddr addr, std::optional<Timestamp> remote, Time now);
+
+  // What the last holder does next.
+  struct Leave {
+    enum class Kind : std::uint8_t {
+      nothing,      // others hold the lock, or it was handed over
+      write_first,  // a local client is next: write the object, then leave again
+      release,  // release the CQL lock with `hold`; then call released(), or
+                // acquire it again for `successor`, behind the release on the same endpoint
+    };
+    Kind kind = Kind::nothing;
+    Hold hold{};
+    LocalWaiter* successor = nullptr;
+  };
+  // `unwritten`: a WRITE of the object is still to be posted. It may ride along with a release, but must
+  // complete before a local client, which uses another queue pair, gets the lock.
+  Leave leave(RemoteAddr addr, WorkerId worker, bool unwritten);
+
+  // The release is confirmed. A client that came meanwhile: acquire the CQL lock for it.
+  LocalWaiter* released(RemoteAddr addr);
+
+  // For acquisitions on behalf of a waiter.
+  static void grant(LocalWaiter& waiter, const Hold& hold);
+
+  std::size_t bytes_max() const { return bytes_max_; }
+  std::size_t in_use() const { return in_use_; }
+
+ private:
+  struct Choice {
+    LocalWaiter* candidate = nullptr;
+    bool stays = false;  // it gets the lock locally
+  };
+
+  LocalLock* find(RemoteAddr addr);
+  LocalLock& insert(RemoteAddr addr);
+  void remove(RemoteAddr addr);
+  void grow();
+  std::uint32_t& bucket(RemoteAddr addr);
+
+  static void append(LocalLock& lock, LocalWaiter& waiter);
+  static void unlink(LocalLock& lock, LocalWaiter& waiter);
+  static LocalWaiter* first_of(const LocalLock& lock, Mode mode);
+  Choice choose(const LocalLock& lock) const;
+  bool may_join(const LocalLock& lock, const LocalWaiter& waiter) const;
+  void let_readers_in(LocalLock& lock);
+
+  Policy policy_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<LocalLock>> locks_;  // by number - 1; those not in use are in idle_
+  std::vector<std::uint32_t> idle_;
+  std::vector<std::uint32_t> buckets_;  // numbers; a power of two of them
+  std::size_t in_use_ = 0;
+  std::size_t bytes_max_ = 0;
+};
+
+}  // namespace declock::hier

@@ -1,0 +1,51 @@
+// Fairness policies: whom a compute node (CN) hands a lock to (paper section 5.3, and `slack`, ours).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/time.h"
+#include "layout/timestamp.h"
+
+namespace declock::hier {
+
+enum class PolicyKind : std::uint8_t {
+  task_fair,      // in the order in which clients asked, local or remote
+  phase_fair,     // the same among local and remote, but readers and writers take turns among local ones
+  slack,          // phase-fair, and a local client may go first if it asked at most a little later
+  remote_prefer,  // local only if nobody remote is known to wait
+  local_prefer,   // local whenever somebody local waits
+  local_bound,    // local, a bounded number of times in a row
+};
+
+struct Policy {
+  PolicyKind kind = PolicyKind::phase_fair;
+  Duration slack = microseconds(200);  // of `slack`
+  std::uint32_t bound = 4;             // of `local_bound`
+
+  // Among local clients: do readers and writers take turns, or is it first come, first served?
+  constexpr bool phases() const { return kind != PolicyKind::task_fair; }
+
+  // May a local client that asked then go before the remote one that has waited longest, if one is known?
+  constexpr bool in_time(Timestamp asked, std::optional<Timestamp> remote) const {
+    if (!remote) return true;
+    const std::int32_t later_us = microseconds_between(*remote, asked);
+    return later_us <= (kind == PolicyKind::slack ? slack.ns / 1000 : 0);
+  }
+
+  // May the lock be handed to a local client? `in_a_row`: local hand-overs since it came to this CN.
+  constexpr bool hand_over_locally(Timestamp asked, std::optional<Timestamp> remote,
+                                   std::uint32_t in_a_row) const {
+    switch (kind) {
+      case PolicyKind::task_fair:
+      case PolicyKind::phase_fair:
+      case PolicyKind::slack: return in_time(asked, remote);
+      case PolicyKind::remote_prefer: return !remote;
+      case PolicyKind::local_prefer: return true;
+      case PolicyKind::local_bound: return in_a_row < bound;
+    }
+    return false;
+  }
+};
+
+}  // namespace declock::hier
