@@ -34,7 +34,7 @@ Task<Result<Hold>> HierWorker::lock(RemoteAddr addr, Mode mode, Op* object) {
   for (;;) {  // at most twice: `look` comes only where nobody has looked for a while
     const LocalLocks::Entry entry = locals_.enter(addr, me, self_.worker, endpoint_.worker().now());
     switch (entry) {
-      case LocalLocks::Entry::acquire: co_return co_await acquire(addr, mode, me.asked, object);
+      case LocalLocks::Entry::acquire: co_return co_await acquire(addr, mode, mode, me.asked, object);
       case LocalLocks::Entry::joined: co_return me.hold;
       case LocalLocks::Entry::look: co_await look(me.hold); continue;
       case LocalLocks::Entry::look_and_wait: behind_.spawn(look(me.hold)); break;
@@ -46,18 +46,18 @@ Task<Result<Hold>> HierWorker::lock(RemoteAddr addr, Mode mode, Op* object) {
   }
 }
 
-Task<Result<Hold>> HierWorker::acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* object) {
+Task<Result<Hold>> HierWorker::acquire(RemoteAddr addr, Mode mode, Mode as, Timestamp asked, Op* object) {
   const Result<Hold> hold = co_await cql_.acquire_since(addr, mode, asked, object);
   if (hold) {
-    locals_.acquired(*hold, endpoint_.worker().now());
+    locals_.acquired(*hold, as, endpoint_.worker().now());
   } else {
     locals_.failed(addr, hold.error());
   }
   co_return hold;
 }
 
-Task<void> HierWorker::acquire_for(RemoteAddr addr, LocalWaiter& waiter) {
-  const Result<Hold> hold = co_await acquire(addr, waiter.mode, waiter.asked, waiter.object);
+Task<void> HierWorker::acquire_for(RemoteAddr addr, LocalWaiter& waiter, Mode mode) {
+  const Result<Hold> hold = co_await acquire(addr, mode, waiter.mode, waiter.asked, waiter.object);
   if (!hold) waiter.error = hold.error();
   LocalLocks::grant(waiter, hold ? *hold : Hold{});
 }
@@ -78,7 +78,7 @@ Task<Result<void>> HierWorker::unlock(Hold hold, Op* object) {
   if (leave.kind == LocalLocks::Leave::Kind::nothing) co_return Result<void>{};
   Completion done;
   behind_.spawn(release_cql(leave.hold, object, leave.successor == nullptr, done));
-  if (leave.successor != nullptr) behind_.spawn(acquire_for(hold.lock, *leave.successor));
+  if (leave.successor != nullptr) behind_.spawn(acquire_for(hold.lock, *leave.successor, leave.successor_mode));
   co_return co_await done;
 }
 
@@ -86,7 +86,7 @@ Task<void> HierWorker::release_cql(Hold hold, Op* object, bool last, Completion&
   const Result<void> released = co_await cql_.release(hold, object);
   if (last) {
     LocalWaiter* came = locals_.released(hold.lock);
-    if (came != nullptr) behind_.spawn(acquire_for(hold.lock, *came));
+    if (came != nullptr) behind_.spawn(acquire_for(hold.lock, *came, came->mode));
   }
   done.complete(released, endpoint_.worker());
 }

@@ -40,8 +40,8 @@ class HierWorker {
   struct Completion;
 
   Timestamp now() { return timestamp_of(endpoint_.worker().now()); }
-  Task<Result<Hold>> acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* object);
-  Task<void> acquire_for(RemoteAddr addr, LocalWaiter& waiter);
+  Task<Result<Hold>> acquire(RemoteAddr addr, Mode mode, Mode as, Timestamp asked, Op* object);
+  Task<void> acquire_for(RemoteAddr addr, LocalWaiter& waiter, Mode mode);
   Task<void> release_cql(Hold hold, Op* object, bool last, Completion& done);
   Task<void> look(Hold hold);
 

@@ -50,7 +50,7 @@ LocalLocks::Entry LocalLocks::enter(RemoteAddr addr, LocalWaiter& waiter, Worker
 }
 
 bool LocalLocks::may_join(const LocalLock& lock, const LocalWaiter& waiter) const {
-  return lock.state == LocalLock::State::held && lock.hold.mode == Mode::shared &&
+  return lock.state == LocalLock::State::held && lock.held_as == Mode::shared &&
          waiter.mode == Mode::shared && first_of(lock, Mode::exclusive) == nullptr &&
          policy_.in_time(waiter.asked, lock.remote);
 }
@@ -65,7 +65,7 @@ void LocalLocks::looked(RemoteAddr addr, std::optional<Timestamp> remote, Time n
   if (remote && (!lock->remote || is_earlier(*remote, *lock->remote))) lock->remote = remote;
 }
 
-void LocalLocks::acquired(const Hold& hold, Time now) {
+void LocalLocks::acquired(const Hold& hold, Mode as, Time now) {
   const std::lock_guard guard{mutex_};
   LocalLock& lock = *find(hold.lock);
   CHECK(lock.state == LocalLock::State::acquiring && lock.holders == 0);
@@ -77,7 +77,8 @@ void LocalLocks::acquired(const Hold& hold, Time now) {
   lock.remote = hold.waiting_since;
   lock.joins = 0;
   lock.looked = now;
-  if (hold.mode == Mode::shared) let_readers_in(lock);
+  lock.held_as = as;
+  if (as == Mode::shared) let_readers_in(lock);
 }
 
 // Others share a shared lock: task-fair, those who came before the first writer and before whoever waits
@@ -85,10 +86,10 @@ void LocalLocks::acquired(const Hold& hold, Time now) {
 void LocalLocks::let_readers_in(LocalLock& lock) {
   for (LocalWaiter* waiter = lock.first; waiter != nullptr;) {
     LocalWaiter* next = waiter->next;
-    if (!policy_.phases()) {
-      if (waiter->mode == Mode::exclusive || !policy_.in_time(waiter->asked, lock.remote)) return;
-    }
-    if (waiter->mode == Mode::shared) {
+    const bool in_time = policy_.in_time(waiter->asked, lock.remote);
+    if (!policy_.phases() && (waiter->mode == Mode::exclusive || !in_time)) return;
+    const bool slack_applies = policy_.kind == PolicyKind::slack && lock.hold.mode == Mode::exclusive;
+    if (waiter->mode == Mode::shared && (in_time || !slack_applies)) {
       unlink(lock, *waiter);
       lock.holders += 1;
       grant(*waiter, lock.hold);
@@ -112,10 +113,11 @@ void LocalLocks::failed(RemoteAddr addr, Errc error) {
 LocalLocks::Choice LocalLocks::choose(const LocalLock& lock) const {
   Choice choice{lock.first, false};
   if (policy_.phases()) {
-    const Mode turn = lock.hold.mode == Mode::exclusive ? Mode::shared : Mode::exclusive;
+    const Mode turn = lock.held_as == Mode::exclusive ? Mode::shared : Mode::exclusive;
     if (LocalWaiter* other = first_of(lock, turn)) choice.candidate = other;
   }
-  choice.stays = choice.candidate != nullptr && choice.candidate->mode == lock.hold.mode &&
+  choice.stays = choice.candidate != nullptr &&
+                 policy_.covers(lock.hold.mode, choice.candidate->mode) &&
                  policy_.hand_over_locally(choice.candidate->asked, lock.remote, lock.in_a_row);
   return choice;
 }
@@ -131,8 +133,9 @@ LocalLocks::Leave LocalLocks::leave(RemoteAddr addr, WorkerId worker, bool unwri
     lock.in_a_row += 1;
     unlink(lock, *choice.candidate);
     lock.holders = 1;
+    lock.held_as = choice.candidate->mode;
     grant(*choice.candidate, lock.hold);
-    if (lock.hold.mode == Mode::shared) let_readers_in(lock);
+    if (lock.held_as == Mode::shared) let_readers_in(lock);
     return {};
   }
   Leave leave{Leave::Kind::release, lock.hold, choice.candidate};
@@ -141,6 +144,8 @@ LocalLocks::Leave LocalLocks::leave(RemoteAddr addr, WorkerId worker, bool unwri
   lock.looking = false;
   if (choice.candidate != nullptr) {
     unlink(lock, *choice.candidate);
+    leave.successor_mode = choice.candidate->mode;
+    if (policy_.kind == PolicyKind::slack && first_of(lock, Mode::exclusive)) leave.successor_mode = Mode::exclusive;
     lock.state = LocalLock::State::acquiring;
   } else {
     lock.state = LocalLock::State::releasing;

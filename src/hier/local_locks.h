@@ -44,6 +44,7 @@ struct LocalLock {
   State state = State::acquiring;
   Hold hold;  // of the CQL lock. Its mode is the mode that is released, whoever releases it (H11).
   std::uint32_t holders = 0;
+  Mode held_as = Mode::shared;  // by the clients; under `slack` readers may share what the CN has exclusively
   std::uint32_t in_a_row = 0;                  // local hand-overs since the CQL lock was acquired
   std::optional<Timestamp> remote;             // the remote client known to have waited longest
   bool looking = false;                        // a prefetch is under way
@@ -70,7 +71,7 @@ class LocalLocks {
   Entry enter(RemoteAddr addr, LocalWaiter& waiter, WorkerId worker, Time now);
 
   // The CQL lock came, for the client that asked for it; others may be let in with it.
-  void acquired(const Hold& hold, Time now);
+  void acquired(const Hold& hold, Mode as, Time now);
   // It did not come: everybody who waits is told.
   void failed(RemoteAddr addr, Errc error);
 
@@ -87,6 +88,7 @@ class LocalLocks {
     Kind kind = Kind::nothing;
     Hold hold{};
     LocalWaiter* successor = nullptr;
+    Mode successor_mode = Mode::shared;
   };
   // `unwritten`: a WRITE of the object is still to be posted. It may ride along with a release, but must
   // complete before a local client, which uses another queue pair, gets the lock.

@@ -33,6 +33,12 @@ struct Policy {
     return later_us <= (kind == PolicyKind::slack ? slack.ns / 1000 : 0);
   }
 
+  // May a CN that has the CQL lock in mode `held` let a local client of mode `wanted` use it? In the paper only
+  // if they are the same. Exclusive covers shared: no client elsewhere holds the lock.
+  constexpr bool covers(Mode held, Mode wanted) const {
+    return held == wanted || (kind == PolicyKind::slack && held == Mode::exclusive);
+  }
+
   // May the lock be handed to a local client? `in_a_row`: local hand-overs since it came to this CN.
   constexpr bool hand_over_locally(Timestamp asked, std::optional<Timestamp> remote,
                                    std::uint32_t in_a_row) const {
