@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <deque>
 #include <memory>
 
@@ -19,6 +20,11 @@ namespace {
 // After the end of the run clients finish the operation that they are in. One that has not after this
 // much virtual time never will.
 constexpr Duration kDrainMax = seconds(10);
+
+sim::NicModel with_latency(sim::NicModel nic, double cn_latency) {
+  nic.message_one_way_ns = std::llround(static_cast<double>(nic.message_one_way_ns) * cn_latency);
+  return nic;
+}
 
 // Where lock and object number i lie.
 class Placement {
@@ -110,7 +116,7 @@ Micro::Micro(const MicroConfig& config, std::unique_ptr<LockFamily> family)
     : config_(config),
       placement_(config, family->stride()),
       zipf_(config.locks, config.zipf),
-      engine_(config.nic, config.mns, config.seed),
+      engine_(with_latency(config.nic, config.cn_latency), config.mns, config.seed),
       family_(std::move(family)),
       holders_(config.locks),
       fairness_(config.locks, std::size_t{config.cns} * config.clients),
@@ -212,7 +218,6 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
   if (micro.measuring()) {
     const Time done = worker.now();
     result.ops += 1;
-    result.releases += 1;
     result.data_ns.add(static_cast<std::uint64_t>((leaving - entered).ns));
     result.release_ns.add(static_cast<std::uint64_t>((done - leaving).ns));
     result.op_ns.add(static_cast<std::uint64_t>((done - called).ns));
@@ -259,6 +264,9 @@ MicroResult Micro::run(const std::function<void(double)>& progress) {
   run_until(measure_until_, progress);
   result_.counts = engine_.counts();
   result_.counts -= before;
+  result_.releases = family_->endpoint_per_worker()
+                         ? result_.counts.of(OpKind::fetch_add, Purpose::release)
+                         : result_.ops;
 
   drain();
   result_.local_table_bytes_max = family_->local_table_bytes_max();

@@ -37,6 +37,7 @@ struct MicroConfig {
   Duration duration = seconds(2);
   Duration warmup = milliseconds(100);
   std::uint64_t seed = 1;
+  double cn_latency = 1;  // factor on the latency of messages between CNs
   sim::NicModel nic;
 
   FamilyConfig family() const { return {lock, cns, clients, workers, slots, release_read, slack, bound}; }
@@ -49,7 +50,7 @@ struct MicroResult {
   // In the measured window, after the warm-up:
   std::uint64_t ops = 0;
   std::uint64_t acquires = 0;
-  std::uint64_t releases = 0;
+  std::uint64_t releases = 0;  // of the lock on the MN: a local hand-over is none
   OpCounts counts;
   Histogram op_ns, acquire_ns, release_ns, data_ns;
   Histogram hottest_acquire_ns;
@@ -72,8 +73,16 @@ MicroResult run_micro(const MicroConfig& config, const std::function<void(double
 MicroResult run_micro(const MicroConfig& config, std::unique_ptr<LockFamily> family,
                       const std::function<void(double)>& progress = {});
 
-// The result in the format that all benchmarks share, and a summary for a person.
+struct MicroRun {
+  MicroConfig config;
+  MicroResult result;
+};
+
+// The result in the format that all benchmarks share: an object, or an array of several runs.
 std::string to_json(const MicroConfig& config, const MicroResult& result, std::string_view commit);
+std::string to_json(const std::vector<MicroRun>& runs, std::string_view commit);
+// For a person: one run in lines, several as a table in which the best of each column is marked.
 std::string summary(const MicroConfig& config, const MicroResult& result);
+std::string table(const std::vector<MicroRun>& runs);
 
 }  // namespace declock::bench

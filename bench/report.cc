@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/units.h"
 #include "bench/micro.h"
@@ -64,14 +66,13 @@ Json config_json(const MicroConfig& c) {
           {"release_read", c.release_read == cql::ReleaseRead::always ? "always" : "adaptive"},
           {"slack", format_duration(c.slack)},
           {"bound", c.bound},
+          {"cn_latency", c.cn_latency},
           {"duration", format_duration(c.duration)},
           {"warmup", format_duration(c.warmup)},
           {"nic", Json::parse(sim::to_json(c.nic))}};
 }
 
-}  // namespace
-
-std::string to_json(const MicroConfig& config, const MicroResult& r, std::string_view commit) {
+Json result_json(const MicroConfig& config, const MicroResult& r, std::string_view commit) {
   const Figures f = figures(config, r);
   Json mn_ops = Json::object();
   for (std::size_t k = 0; k < kOpKinds; ++k) {
@@ -83,7 +84,7 @@ std::string to_json(const MicroConfig& config, const MicroResult& r, std::string
     const auto purpose = static_cast<Purpose>(p);
     by_purpose[std::string{to_string(purpose)}] = r.counts.of(purpose);
   }
-  const Json json{{"commit", commit},
+  return Json{{"commit", commit},
                   {"fabric", "sim"},
                   {"lock", config.lock},
                   {"seed", config.seed},
@@ -120,7 +121,65 @@ std::string to_json(const MicroConfig& config, const MicroResult& r, std::string
       {"lost_updates", r.lost_updates ? Json(*r.lost_updates) : Json()},
                   {"violations", r.violations},
                   {"unfinished_clients", r.failures.size()}};
-  return json.dump(2) + "\n";
+}
+
+// A column of the table: smaller is better, but for throughput.
+struct Column {
+  std::string_view name;
+  int decimals;
+  bool larger_is_better;
+  double (*value)(const MicroRun& run);
+};
+
+constexpr std::array<Column, 7> kColumns{{
+    {"M ops/s", 3, true, [](const MicroRun& r) { return figures(r.config, r.result).throughput_mops; }},
+    {"p50 us", 1, false, [](const MicroRun& r) { return us(r.result.op_ns.quantile(500)); }},
+    {"p99 us", 1, false, [](const MicroRun& r) { return us(r.result.op_ns.quantile(990)); }},
+    {"p99.9 us", 1, false, [](const MicroRun& r) { return us(r.result.op_ns.quantile(999)); }},
+    {"MN/acq", 2, false, [](const MicroRun& r) { return figures(r.config, r.result).per_acquire; }},
+    {"MN/op", 2, false, [](const MicroRun& r) { return figures(r.config, r.result).per_op; }},
+    {"overtakes", 2, false,
+     [](const MicroRun& r) { return ratio(r.result.overtakes_sum, r.result.acquires); }},
+}};
+
+// The best of a column among the locks that could exist.
+double best_of(const Column& column, const std::vector<MicroRun>& runs) {
+  std::optional<double> best;
+  for (const MicroRun& run : runs) {
+    if (run.config.lock == "ideal") continue;
+    const double value = column.value(run);
+    if (!best || (column.larger_is_better ? value > *best : value < *best)) best = value;
+  }
+  return best.value_or(0);
+}
+
+}  // namespace
+
+std::string to_json(const MicroConfig& config, const MicroResult& r, std::string_view commit) {
+  return result_json(config, r, commit).dump(2) + "\n";
+}
+
+std::string to_json(const std::vector<MicroRun>& runs, std::string_view commit) {
+  Json all = Json::array();
+  for (const MicroRun& run : runs) all.push_back(result_json(run.config, run.result, commit));
+  return all.dump(2) + "\n";
+}
+
+std::string table(const std::vector<MicroRun>& runs) {
+  std::string text = fmt::format("{:<24}", "lock");
+  for (const Column& column : kColumns) text += fmt::format("{:>12} ", column.name);
+  text += "  violations  lost updates\n";
+  for (const MicroRun& run : runs) {
+    text += fmt::format("{:<24}", run.config.lock);
+    for (const Column& column : kColumns) {
+      const double value = column.value(run);
+      const bool best = run.config.lock != "ideal" && value == best_of(column, runs);
+      text += fmt::format("{:>12.{}f}{}", value, column.decimals, best ? '*' : ' ');
+    }
+    text += fmt::format("{:>12}  {:>12}\n", run.result.violations,
+                        run.result.lost_updates ? fmt::to_string(*run.result.lost_updates) : "unknown");
+  }
+  return text + "* the best of its column; ideal, which costs nothing and cannot exist, does not compete\n";
 }
 
 std::string summary(const MicroConfig& c, const MicroResult& r) {

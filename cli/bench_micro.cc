@@ -22,39 +22,69 @@ struct Options {
   bool workers_given = false;
 };
 
-int exit_status(const bench::MicroResult& result) {
-  if (result.violations > 0 || result.lost_updates.value_or(0) != 0) return kSafety;
-  return result.failures.empty() ? kFine : kLiveness;
+int exit_status(const std::vector<bench::MicroRun>& runs) {
+  int status = kFine;
+  for (const bench::MicroRun& run : runs) {
+    if (!run.result.failures.empty()) {
+      fmt::print(stderr, "declock: {}: {} of {} clients did not finish; the first: {}\n",
+                 run.config.lock, run.result.failures.size(), run.config.cns * run.config.clients,
+                 run.result.failures.front());
+      if (status == kFine) status = kLiveness;
+    }
+    if (run.result.violations > 0 || run.result.lost_updates.value_or(0) != 0) {
+      fmt::print(stderr, "declock: {}: mutual exclusion was violated\n", run.config.lock);
+      status = kSafety;
+    }
+  }
+  return status;
 }
 
-int run(Options& options) {
+// One configuration per lock that was asked for.
+std::vector<bench::MicroConfig> configurations(Options& options) {
   bench::MicroConfig& config = options.config;
   if (!options.workers_given) config.workers = std::min(config.workers, config.clients);
   const auto nic = sim::load_nic(options.nic);
   if (!nic) throw BadInput("--nic: " + nic.error());
   config.nic = *nic;
-  const auto valid = bench::validate(config);
-  if (!valid) throw BadInput(valid.error());
+  std::vector<bench::MicroConfig> configs;
+  for (const std::string& name : bench::lock_names()) {
+    if (config.lock != "all" && config.lock != name) continue;
+    configs.push_back(config);
+    configs.back().lock = name;
+    const auto valid = bench::validate(configs.back());
+    if (!valid) throw BadInput(valid.error());
+  }
+  return configs;
+}
+
+int run(Options& options) {
+  const std::vector<bench::MicroConfig> configs = configurations(options);
   const std::atomic<bool>& stop = interrupted();
   ResultFile json{options.json};
 
-  bench::MicroResult result;
-  {
+  std::vector<bench::MicroRun> runs;
+  for (const bench::MicroConfig& config : configs) {
     ProgressLine line;
-    result = bench::run_micro(config, [&](double part) {
-      if (stop) throw CannotRun("interrupted; no result was written");
-      line.show(fmt::format("{}: {:3.0f} % of {} of virtual time", config.lock, part * 100,
-                            format_duration(config.warmup + config.duration)));
-    });
+    runs.push_back({config, bench::run_micro(config, [&](double part) {
+                      if (stop) throw CannotRun("interrupted; no result was written");
+                      line.show(fmt::format("{}: {:3.0f} % of {} of virtual time", config.lock, part * 100,
+                                            format_duration(config.warmup + config.duration)));
+                    })});
   }
-  if (!json.is_standard_output()) fmt::print("{}", bench::summary(config, result));
-  json.write(bench::to_json(config, result, DECLOCK_COMMIT));
-  if (!result.failures.empty()) {
-    fmt::print(stderr, "declock: liveness: {} of {} clients did not finish; the first: {}\n",
-               result.failures.size(), config.cns * config.clients, result.failures.front());
+  const bool one = options.config.lock != "all";
+  const bench::MicroRun& first = runs.front();
+  if (!json.is_standard_output()) {
+    fmt::print("{}", one ? bench::summary(first.config, first.result) : bench::table(runs));
   }
-  if (exit_status(result) == kSafety) fmt::print(stderr, "declock: a safety violation was found\n");
-  return exit_status(result);
+  json.write(one ? bench::to_json(first.config, first.result, DECLOCK_COMMIT)
+                 : bench::to_json(runs, DECLOCK_COMMIT));
+  return exit_status(runs);
+}
+
+std::vector<std::string> accepted_locks() {
+  std::vector<std::string> names = bench::lock_names();
+  names.emplace_back("all");
+  return names;
 }
 
 }  // namespace
@@ -66,7 +96,8 @@ Action add_bench_micro(CLI::App& bench) {
   bench::MicroConfig& c = options->config;
 
   app.add_option("--fabric", options->fabric, "Where to run")->check(one_of({"sim"}));
-  app.add_option("--lock", c.lock, "The lock")->check(one_of(bench::lock_names()));
+  app.add_option("--lock", c.lock, "The lock; all: one after the other, and a table")
+      ->check(one_of(accepted_locks()));
   app.add_option("--cns", c.cns, "Compute nodes")->check(whole_number(1, 1024));
   app.add_option("--mns", c.mns, "Memory nodes")->check(whole_number(1, 64));
   app.add_option("--clients", c.clients, "Clients per compute node")->check(whole_number(1, 1024));
@@ -101,6 +132,11 @@ Action add_bench_micro(CLI::App& bench) {
   add_duration(app, "--warmup", c.warmup, "Virtual time before that", Duration{}, seconds(3600));
   app.add_option("--seed", c.seed, "The same seed gives the same run")
       ->check(whole_number(0, ~std::uint64_t{0}));
+  app.add_option_function<std::string>(
+         "--cn-latency", [&c](const std::string& text) { c.cn_latency = *parse_factor(text); },
+         "Factor on the latency of messages between compute nodes")
+      ->check(factor(1, 1000))
+      ->default_str("1x");
   app.add_option("--nic", options->nic,
                  "The network's model: a name or a file ('declock nic' prints one)")
       ->type_name("NAME|FILE");

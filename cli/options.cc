@@ -38,6 +38,24 @@ CLI::Validator decimal(double low, double high) {
       fmt::format("{}..{}", low, high));
 }
 
+std::optional<double> parse_factor(const std::string& text) {
+  double value = 0;
+  if (text.empty() || text.back() != 'x' || !parses(text.substr(0, text.size() - 1), value)) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+CLI::Validator factor(double low, double high) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        const std::optional<double> value = parse_factor(text);
+        if (value && *value >= low && *value <= high) return std::string{};
+        return fmt::format("'{}' is not a factor from {}x to {}x", text, low, high);
+      },
+      fmt::format("{}x..{}x", low, high));
+}
+
 CLI::Validator one_of(std::vector<std::string> names) {
   const std::string accepted = fmt::format("{}", fmt::join(names, "|"));
   return CLI::Validator(

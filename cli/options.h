@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,9 @@ namespace declock::cli {
 
 CLI::Validator whole_number(std::uint64_t low, std::uint64_t high);
 CLI::Validator decimal(double low, double high);
+// A factor: "4x", "1.5x".
+std::optional<double> parse_factor(const std::string& text);
+CLI::Validator factor(double low, double high);
 CLI::Validator one_of(std::vector<std::string> names);
 
 // An option that takes a duration ("100ms") of at least `low` and at most `high`.

@@ -79,6 +79,9 @@ struct OpCounts {
   }
   std::uint64_t of(OpKind kind) const;
   std::uint64_t of(Purpose purpose) const;
+  std::uint64_t of(OpKind kind, Purpose purpose) const {
+    return by_kind_and_purpose[static_cast<std::size_t>(kind)][static_cast<std::size_t>(purpose)];
+  }
   OpCounts& operator+=(const OpCounts& other);
   OpCounts& operator-=(const OpCounts& other);
 };
