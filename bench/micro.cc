@@ -83,7 +83,7 @@ struct Client {
 
 class Micro final : private sim::EffectObserver {
  public:
-  Micro(const MicroConfig& config, std::unique_ptr<LockFamily> family);
+  Micro(const MicroConfig& config, std::unique_ptr<locks::LockFamily> family);
   ~Micro() override;
 
   MicroResult run(const std::function<void(double)>& progress);
@@ -102,7 +102,7 @@ class Micro final : private sim::EffectObserver {
   Placement placement_;
   Zipf zipf_;
   sim::TimedEngine engine_;
-  std::unique_ptr<LockFamily> family_;
+  std::unique_ptr<locks::LockFamily> family_;
   audit::Holders holders_;
   audit::Fairness fairness_;
   Time measure_from_;
@@ -112,7 +112,7 @@ class Micro final : private sim::EffectObserver {
   MicroResult result_;
 };
 
-Micro::Micro(const MicroConfig& config, std::unique_ptr<LockFamily> family)
+Micro::Micro(const MicroConfig& config, std::unique_ptr<locks::LockFamily> family)
     : config_(config),
       placement_(config, family->stride()),
       zipf_(config.locks, config.zipf),
@@ -311,7 +311,7 @@ std::int64_t Micro::count_lost_updates() {
 }  // namespace
 
 Result<void, std::string> validate(const MicroConfig& config) {
-  const std::uint32_t members = members_of(config.family());
+  const std::uint32_t members = locks::members_of(config.family());
   if (members > HeaderLayout::kMembersMax) {
     return Failure{
         fmt::format("--cns {} x --clients {} makes {} clients; the queue of a {} lock has a slot "
@@ -332,10 +332,10 @@ Result<void, std::string> validate(const MicroConfig& config) {
 }
 
 MicroResult run_micro(const MicroConfig& config, const std::function<void(double)>& progress) {
-  return run_micro(config, make_family(config.family()), progress);
+  return run_micro(config, locks::make_family(config.family()), progress);
 }
 
-MicroResult run_micro(const MicroConfig& config, std::unique_ptr<LockFamily> family,
+MicroResult run_micro(const MicroConfig& config, std::unique_ptr<locks::LockFamily> family,
                       const std::function<void(double)>& progress) {
   return Micro{config, std::move(family)}.run(progress);
 }

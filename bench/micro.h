@@ -13,7 +13,7 @@
 #include "base/histogram.h"
 #include "base/result.h"
 #include "base/time.h"
-#include "bench/locks.h"
+#include "locks/family.h"
 #include "sim/nic.h"
 
 namespace declock::bench {
@@ -40,7 +40,7 @@ struct MicroConfig {
   double cn_latency = 1;  // factor on the latency of messages between CNs
   sim::NicModel nic;
 
-  FamilyConfig family() const { return {lock, cns, clients, workers, slots, release_read, slack, bound}; }
+  locks::FamilyConfig family() const { return {lock, cns, clients, workers, slots, release_read, slack, bound}; }
 };
 
 // What is wrong with a configuration as a whole, if anything; each option alone is in range.
@@ -70,7 +70,7 @@ struct MicroResult {
 // REQUIRES: validate(config). Calls `progress` now and then with the part done, from 0 to 1.
 MicroResult run_micro(const MicroConfig& config, const std::function<void(double)>& progress = {});
 // The same with a family of the caller's.
-MicroResult run_micro(const MicroConfig& config, std::unique_ptr<LockFamily> family,
+MicroResult run_micro(const MicroConfig& config, std::unique_ptr<locks::LockFamily> family,
                       const std::function<void(double)>& progress = {});
 
 struct MicroRun {

@@ -47,7 +47,7 @@ std::vector<bench::MicroConfig> configurations(Options& options) {
   if (!nic) throw BadInput("--nic: " + nic.error());
   config.nic = *nic;
   std::vector<bench::MicroConfig> configs;
-  for (const std::string& name : bench::lock_names()) {
+  for (const std::string& name : locks::lock_names()) {
     if (config.lock != "all" && config.lock != name) continue;
     configs.push_back(config);
     configs.back().lock = name;
@@ -82,7 +82,7 @@ int run(Options& options) {
 }
 
 std::vector<std::string> accepted_locks() {
-  std::vector<std::string> names = bench::lock_names();
+  std::vector<std::string> names = locks::lock_names();
   names.emplace_back("all");
   return names;
 }

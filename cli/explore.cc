@@ -25,6 +25,8 @@ struct Options {
   unsigned slots = 4;
   std::string program = "w;r;rrrw";
   std::string without;
+  std::string release_read = "adaptive";
+  bool piggyback = false;
   std::uint64_t max_states = explore::SearchLimits{}.max_states;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
   std::string json;
@@ -47,14 +49,23 @@ int exit_status(const explore::Finding& finding) {
   return finding.complete ? kFine : kIncomplete;
 }
 
-explore::Scenario make_scenario(const Options& options, std::size_t clients) {
+explore::Scenario make_scenario(const Options& options, const explore::Program& program) {
   explore::Scenario scenario;
+  scenario.program = program;
+  scenario.lock = options.lock;
   scenario.layout = options.layout == "ring" ? QueueLayout::ring : QueueLayout::owner;
   scenario.slots = options.slots;
-  if (scenario.layout == QueueLayout::owner && scenario.slots < clients) {
-    throw BadInput(
-        fmt::format("--slots {} is too few for {} clients; the owner layout has a slot for each",
-                    scenario.slots, clients));
+  scenario.piggyback = options.piggyback;
+  scenario.release_read =
+      options.release_read == "always" ? cql::ReleaseRead::always : cql::ReleaseRead::adaptive;
+  if (scenario.has_queue() && scenario.layout == QueueLayout::owner &&
+      scenario.slots < scenario.members()) {
+    throw BadInput(fmt::format("--slots {} is too few: the owner layout needs one for each of {} {}",
+                               scenario.slots, scenario.members(),
+                               scenario.hierarchical() ? "compute nodes" : "clients"));
+  }
+  if (options.lock != "cql" && (options.layout == "ring" || !options.without.empty())) {
+    throw BadInput("--layout ring and --without are for --lock cql");
   }
   if (!options.without.empty()) {
     const auto rule = explore::find_rule(options.without);
@@ -64,6 +75,16 @@ explore::Scenario make_scenario(const Options& options, std::size_t clients) {
   return scenario;
 }
 
+// DSLR+ is DSLR with random pauses, and pauses make no difference here; of a lock that costs nothing there
+// is nothing to explore.
+std::vector<std::string> explorable_locks() {
+  std::vector<std::string> names;
+  for (const std::string& name : locks::lock_names()) {
+    if (name != "ideal" && name != "dslr+") names.push_back(name);
+  }
+  return names;
+}
+
 int run(const Options& options) {
   if (options.without == "list") {
     list_rules();
@@ -71,7 +92,7 @@ int run(const Options& options) {
   }
   const auto programs = explore::parse_programs(options.program);
   if (!programs) throw BadInput("--program: " + programs.error());
-  explore::Scenario scenario = make_scenario(options, programs->front().size());
+  explore::Scenario scenario = make_scenario(options, programs->front());
   const std::atomic<bool>& stop = interrupted();
   ResultFile json{options.json};
 
@@ -96,6 +117,8 @@ int run(const Options& options) {
                   {"slots", options.slots},
                   {"program", options.program},
                   {"without", options.without},
+                  {"release_read", options.release_read},
+                  {"piggyback", options.piggyback},
                   {"verdict", verdict(survey.last)},
                   {"states", survey.states},
                   {"complete", survey.last.complete},
@@ -108,8 +131,8 @@ int run(const Options& options) {
              "\n");
   if (json.is_standard_output()) return exit_status(survey.last);
 
-  fmt::print("{} layout, program {}: {}; {} distinct states in {} program{}, {:.1f} s\n",
-             options.layout,
+  fmt::print("{}{}, program {}: {}; {} distinct states in {} program{}, {:.1f} s\n", options.lock,
+             scenario.has_queue() ? fmt::format(", {} layout", options.layout) : "",
              survey.last.violation ? explore::to_string(scenario.program) : options.program,
              verdict(survey.last), format_count(survey.states), survey.explored,
              survey.explored == 1 ? "" : "s", wall_s);
@@ -126,15 +149,21 @@ Action add_explore(CLI::App& program) {
   CLI::App& app = *program.add_subcommand(
       "explore", "Run a small program of clients under every interleaving and check each");
   auto options = std::make_shared<Options>();
-  app.add_option("--lock", options->lock, "The lock")->check(one_of({"cql"}));
+  app.add_option("--lock", options->lock, "The lock")->check(one_of(explorable_locks()));
   app.add_option("--layout", options->layout, "How the queue lies in memory")
       ->check(one_of({"owner", "ring"}));
   app.add_option("--slots", options->slots, "Slots of the queue")->check(whole_number(1, 64));
   app.add_option("--program", options->program,
-                 "Operations of each client: r shared, w exclusive, x both ways")
+                 "Operations of each client: r shared, w exclusive, x both ways; + instead of ; puts the "
+                 "next client on the same compute node")
       ->type_name("\"w;r;rrrw\"");
   app.add_option("--without", options->without, "Leave out a rule of the protocol; 'list' shows them")
       ->type_name("RULE");
+  app.add_option("--release-read", options->release_read,
+                 "When a release reads the queue with its first operation")
+      ->check(one_of({"adaptive", "always"}));
+  app.add_flag("--piggyback", options->piggyback,
+               "Sections use an object, in one doorbell with the lock; readers' releases not awaited");
   app.add_option("--max-states", options->max_states, "Give up after so many states per program")
       ->check(whole_number(1, 1'000'000'000));
   app.add_option("--jobs", options->jobs, "Programs to explore at once, where --program has an x")

@@ -11,8 +11,23 @@ namespace declock::explore {
 namespace {
 
 template <cql::Rules kRules>
-std::unique_ptr<LockClient> make(Endpoint& endpoint, const LockShape& shape, cql::Membership self) {
-  return std::make_unique<cql::CqlLock<kRules>>(endpoint, shape, self);
+class CqlFamily final : public locks::LockFamily {
+ public:
+  CqlFamily(const LockShape& shape, cql::Options options) : shape_(shape), options_(options) {}
+  std::uint64_t stride() const override { return shape_.bytes(); }
+  std::unique_ptr<LockClient> client(const locks::Seat& seat) override {
+    const cql::Membership self{.slot = Slot{static_cast<std::uint16_t>(seat.endpoint.id().value)}};
+    return std::make_unique<cql::CqlLock<kRules>>(seat.endpoint, shape_, self, options_);
+  }
+
+ private:
+  LockShape shape_;
+  cql::Options options_;
+};
+
+template <cql::Rules kRules>
+std::unique_ptr<locks::LockFamily> make(const LockShape& shape, cql::Options options) {
+  return std::make_unique<CqlFamily<kRules>>(shape, options);
 }
 
 template <std::size_t... kIndex>
@@ -33,11 +48,11 @@ Result<LeftOut, std::string> find_rule(std::string_view name) {
                              name, accepted)};
 }
 
-std::unique_ptr<LockClient> make_cql(LeftOut rule, Endpoint& endpoint, const LockShape& shape,
-                                     cql::Membership self) {
-  if (!rule) return make<cql::kAllRules>(endpoint, shape, self);
+std::unique_ptr<locks::LockFamily> make_cql_family(LeftOut rule, const LockShape& shape,
+                                                   cql::Options options) {
+  if (!rule) return make<cql::kAllRules>(shape, options);
   static const auto kMakers = makers(std::make_index_sequence<cql::kRuleInfos.size()>{});
-  return kMakers[*rule](endpoint, shape, self);
+  return kMakers[*rule](shape, options);
 }
 
 }  // namespace declock::explore

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "cql/cql.h"
+#include "locks/family.h"
 
 namespace declock::explore {
 
@@ -17,7 +18,8 @@ using LeftOut = std::optional<std::size_t>;
 // Takes a hazard's id ("H28") or a rule's name ("writer-owes").
 Result<LeftOut, std::string> find_rule(std::string_view name);
 
-std::unique_ptr<LockClient> make_cql(LeftOut rule, Endpoint& endpoint, const LockShape& shape,
-                                     cql::Membership self);
+// The flat CQL lock, one client per endpoint.
+std::unique_ptr<locks::LockFamily> make_cql_family(LeftOut rule, const LockShape& shape,
+                                                   cql::Options options);
 
 }  // namespace declock::explore

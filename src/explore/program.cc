@@ -8,59 +8,87 @@
 namespace declock::explore {
 namespace {
 
-std::string letters(const std::vector<Mode>& operations) {
+std::string letters(const Operations& operations) {
   std::string text;
   for (const Mode mode : operations) text += mode == Mode::exclusive ? 'w' : 'r';
   return text;
 }
 
+std::string join(const std::vector<std::string>& parts, char separator) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : std::string{separator}) + part;
+  return text;
+}
+
+// The same for programs that differ only in the names of clients and nodes.
+std::string canonical(const Program& program) {
+  std::vector<std::string> nodes;
+  for (const Node& node : program) {
+    std::vector<std::string> clients;
+    for (const Operations& client : node) clients.push_back(letters(client));
+    std::sort(clients.begin(), clients.end());
+    nodes.push_back(join(clients, '+'));
+  }
+  std::sort(nodes.begin(), nodes.end());
+  return join(nodes, ';');
+}
+
 }  // namespace
 
 std::string to_string(const Program& program) {
-  std::string text;
-  for (const auto& operations : program) text += (text.empty() ? "" : ";") + letters(operations);
-  return text;
+  std::vector<std::string> nodes;
+  for (const Node& node : program) {
+    std::vector<std::string> clients;
+    for (const Operations& client : node) clients.push_back(letters(client));
+    nodes.push_back(join(clients, '+'));
+  }
+  return join(nodes, ';');
+}
+
+std::size_t client_count(const Program& program) {
+  std::size_t count = 0;
+  for (const Node& node : program) count += node.size();
+  return count;
 }
 
 Result<std::vector<Program>, std::string> parse_programs(std::string_view text) {
   const auto wrong = [&](std::string_view what) {
-    return Failure{fmt::format(
-        "program '{}': {}; write a client's operations as letters r (shared), w (exclusive) or x "
-        "(either) and put ';' between clients, as in \"w;r;rrrw\"",
-        text, what)};
+    return Failure{fmt::format("program '{}': {}; write a client's operations as letters r (shared), w "
+                               "(exclusive) or x (either) and put ';' between clients, as in \"w;r;rrrw\"",
+                               text, what)};
   };
-  Program program(1);
-  std::vector<std::pair<std::size_t, std::size_t>> either;
+  struct Place {
+    std::size_t node, client, operation;
+  };
+  Program program{Node{Operations{}}};
+  std::vector<Place> either;
+  std::size_t operations = 0;
   for (const char c : text) {
-    if (c == ';') {
-      if (program.back().empty()) return wrong("a client has no operation");
-      program.emplace_back();
+    Node& node = program.back();
+    if (c == ';' || c == '+') {
+      if (node.back().empty()) return wrong("a client has no operation");
+      c == ';' ? program.push_back(Node{Operations{}}) : node.push_back({});
     } else if (c == 'r' || c == 'w' || c == 'x') {
-      if (c == 'x') either.emplace_back(program.size() - 1, program.back().size());
-      program.back().push_back(c == 'w' ? Mode::exclusive : Mode::shared);
+      if (c == 'x') either.push_back({program.size() - 1, node.size() - 1, node.back().size()});
+      node.back().push_back(c == 'w' ? Mode::exclusive : Mode::shared);
+      operations += 1;
     } else {
       return wrong(fmt::format("'{}' is not a letter of it", c));
     }
   }
-  if (program.back().empty()) return wrong("a client has no operation");
-  if (program.size() > kClientsMax) return wrong(fmt::format("more than {} clients", kClientsMax));
-  std::size_t operations = 0;
-  for (const auto& client : program) operations += client.size();
-  if (operations > kOperationsMax) {
-    return wrong(fmt::format("more than {} operations", kOperationsMax));
-  }
+  if (program.back().back().empty()) return wrong("a client has no operation");
+  if (client_count(program) > kClientsMax) return wrong(fmt::format("more than {} clients", kClientsMax));
+  if (operations > kOperationsMax) return wrong(fmt::format("more than {} operations", kOperationsMax));
   if (either.size() > 12) return wrong("more than 12 x");
 
   std::vector<Program> programs;
-  std::set<std::vector<std::string>> known;  // sorted by client: renaming makes no difference
+  std::set<std::string> known;
   for (std::uint32_t bits = 0; bits < 1u << either.size(); ++bits) {
     for (std::size_t i = 0; i < either.size(); ++i) {
-      program[either[i].first][either[i].second] = bits >> i & 1 ? Mode::exclusive : Mode::shared;
+      const auto [node, client, operation] = either[i];
+      program[node][client][operation] = bits >> i & 1 ? Mode::exclusive : Mode::shared;
     }
-    std::vector<std::string> key;
-    for (const auto& client : program) key.push_back(letters(client));
-    std::sort(key.begin(), key.end());
-    if (known.insert(key).second) programs.push_back(program);
+    if (known.insert(canonical(program)).second) programs.push_back(program);
   }
   return programs;
 }

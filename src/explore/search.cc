@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -10,46 +11,50 @@
 namespace declock::explore {
 namespace {
 
-// A set of digests: open addressing, at most half full. 64 bits: for 10^7 states the chance that two
-// share a digest, and one of them is missed, is below 3 in 10^6.
-class DigestSet {
+// The states that were seen, by digest: open addressing, at most half full. Digests have 64 bits: for 10^7
+// states the chance that two share one, and a state is missed, is below 3 in 10^6.
+class StateSet {
  public:
-  DigestSet() : slots_(1 << 16) {}
+  StateSet() : slots_(1 << 12) {}
 
-  // False: it was there already.
-  bool insert(std::uint64_t digest) {
-    if (digest == 0) digest = 1;  // 0 marks a free slot
+  // The number of the state, counted from 0 in the order of their first insertion.
+  std::uint32_t insert(std::uint64_t digest) {
     if (size_ * 2 >= slots_.size()) grow();
-    return place(digest);
+    Slot& slot = place(digest);
+    if (slot.number == kFree) slot = {digest, static_cast<std::uint32_t>(size_++)};
+    return slot.number;
   }
   std::uint64_t size() const { return size_; }
 
  private:
-  bool place(std::uint64_t digest) {
+  static constexpr std::uint32_t kFree = ~std::uint32_t{0};
+  struct Slot {
+    std::uint64_t digest = 0;
+    std::uint32_t number = kFree;
+  };
+
+  Slot& place(std::uint64_t digest) {
     const std::size_t mask = slots_.size() - 1;
     for (std::size_t at = digest & mask;; at = (at + 1) & mask) {
-      if (slots_[at] == digest) return false;
-      if (slots_[at] != 0) continue;
-      slots_[at] = digest;
-      size_ += 1;
-      return true;
+      Slot& slot = slots_[at];
+      if (slot.number == kFree || slot.digest == digest) return slot;
     }
   }
   void grow() {
-    std::vector<std::uint64_t> old(slots_.size() * 2);
+    std::vector<Slot> old(slots_.size() * 2);
     old.swap(slots_);
-    size_ = 0;
-    for (const std::uint64_t digest : old) {
-      if (digest != 0) place(digest);
+    for (const Slot& slot : old) {
+      if (slot.number != kFree) place(slot.digest) = slot;
     }
   }
 
-  std::vector<std::uint64_t> slots_;
+  std::vector<Slot> slots_;
   std::uint64_t size_ = 0;
 };
 
 struct Node {
   std::uint32_t parent;
+  std::uint32_t first_edge;
   sim::Choice choice;
 };
 
@@ -66,6 +71,7 @@ class Search {
       if (expand(at)) return finish(false);
       if (progress && at % 4096 == 0) progress(seen_.size());
     }
+    look_for_livelock();
     return finish(true);
   }
 
@@ -76,33 +82,71 @@ class Search {
 
   // True: a violation was found that ends the search.
   bool expand(std::uint32_t at) {
+    nodes_[at].first_edge = static_cast<std::uint32_t>(edges_.size());
     load_path(at);
     replay();
-    const std::uint64_t here = world_.engine().digest();
     world_.engine().enabled(choices_);
     bool progress = false;
     for (std::size_t i = 0; i < choices_.size(); ++i) {
       if (i > 0) replay();
       world_.engine().perform(choices_[i]);
-      const std::uint64_t there = world_.engine().digest();
-      progress = progress || there != here;
       if (world_.violation()) {
         path_.push_back(choices_[i]);
         if (settle(*world_.violation())) return true;
         path_.pop_back();
+        progress = true;
         continue;  // a client that gave up: nothing beyond is of interest
       }
-      if (seen_.insert(there)) nodes_.push_back({at, choices_[i]});
+      const std::uint32_t to = seen_.insert(world_.engine().digest());
+      if (to == nodes_.size()) nodes_.push_back({at, 0, choices_[i]});
+      progress = progress || to != at;
+      edges_.push_back(to);
     }
     if (progress) return false;
     if (choices_.empty() && world_.finished()) {
+      ends_.push_back(at);
       world_.check_end();
       return world_.violation() && settle(*world_.violation());
     }
-    if (!choices_.empty()) replay();
-    return settle(
-        {Violation::Kind::hang, fmt::format("nothing more can happen, and {} will never finish",
-                                            world_.unfinished_clients())});
+    return settle(hang());
+  }
+
+  Violation hang() {
+    replay();
+    return {Violation::Kind::hang, fmt::format("nothing more can happen, and {} will never finish",
+                                               world_.unfinished_clients())};
+  }
+
+  // From every state there must be a way to the end: a circle of several states that nothing leads out of
+  // is a hang as well.
+  void look_for_livelock() {
+    if (finding_.violation) return;
+    std::vector<std::uint32_t> begin(nodes_.size() + 1);  // of each state's predecessors
+    for (const std::uint32_t to : edges_) begin[to + 1] += 1;
+    std::partial_sum(begin.begin(), begin.end(), begin.begin());
+    std::vector<std::uint32_t> predecessors(edges_.size());
+    std::vector<std::uint32_t> fill(begin.begin(), begin.end() - 1);
+    for (std::uint32_t from = 0; from < nodes_.size(); ++from) {
+      const std::size_t end = from + 1 < nodes_.size() ? nodes_[from + 1].first_edge : edges_.size();
+      for (std::size_t e = nodes_[from].first_edge; e < end; ++e) predecessors[fill[edges_[e]]++] = from;
+    }
+    std::vector<bool> can_end(nodes_.size());
+    std::vector<std::uint32_t> todo = ends_;
+    for (const std::uint32_t end : ends_) can_end[end] = true;
+    while (!todo.empty()) {
+      const std::uint32_t at = todo.back();
+      todo.pop_back();
+      for (std::uint32_t i = begin[at]; i < begin[at + 1]; ++i) {
+        const std::uint32_t from = predecessors[i];
+        if (can_end[from]) continue;
+        can_end[from] = true;
+        todo.push_back(from);
+      }
+    }
+    const auto lost = std::find(can_end.begin(), can_end.end(), false);
+    if (lost == can_end.end()) return;
+    load_path(static_cast<std::uint32_t>(lost - can_end.begin()));
+    settle(hang());
   }
 
   // A client that gives up with an error has noticed; a hang or a wrong entry nobody notices. Those end
@@ -134,8 +178,10 @@ class Search {
 
   World world_;
   SearchLimits limits_;
-  DigestSet seen_;
-  std::vector<Node> nodes_;  // in the order of their distance from the start
+  StateSet seen_;
+  std::vector<Node> nodes_;            // by the number of the state: in the order of their distance
+  std::vector<std::uint32_t> edges_;   // to which state, for each state's choices in turn
+  std::vector<std::uint32_t> ends_;    // states in which all is done
   std::vector<sim::Choice> path_;
   std::vector<sim::Choice> choices_;
   Finding finding_;
@@ -155,26 +201,38 @@ Survey search_all(const Scenario& scenario, const std::vector<Program>& programs
   std::atomic<std::size_t> end{programs.size()};  // programs from here on do not count
   std::mutex reporting;
 
+  std::exception_ptr failure;  // the first; the others stop at their next program
+
+  const auto explore_next = [&](std::size_t i) {
+    Scenario mine = scenario;
+    mine.program = programs[i];
+    findings[i] = search(mine, limits, [&](std::uint64_t seen) {
+      states[i] = seen;
+      if (!progress) return;
+      const std::lock_guard lock{reporting};
+      progress(std::accumulate(states.begin(), states.end(), std::uint64_t{0}));
+    });
+    if (findings[i].complete && !findings[i].violation) return;
+    for (std::size_t old = end; i + 1 < old && !end.compare_exchange_weak(old, i + 1);) {
+    }
+  };
   const auto work = [&] {
-    for (std::size_t i = next++; i < end; i = next++) {
-      Scenario mine = scenario;
-      mine.program = programs[i];
-      findings[i] = search(mine, limits, [&](std::uint64_t seen) {
-        states[i] = seen;
-        if (!progress) return;
-        const std::lock_guard lock{reporting};
-        progress(std::accumulate(states.begin(), states.end(), std::uint64_t{0}));
-      });
-      if (findings[i].complete && !findings[i].violation) continue;
-      for (std::size_t old = end; i + 1 < old && !end.compare_exchange_weak(old, i + 1);) {
-      }
+    try {
+      for (std::size_t i = next++; i < end; i = next++) explore_next(i);
+    } catch (...) {
+      const std::lock_guard lock{reporting};
+      if (!failure) failure = std::current_exception();
+      end = 0;
     }
   };
   {
     std::vector<std::jthread> crew;
-    for (unsigned t = 1; t < threads; ++t) crew.emplace_back(work);
+    for (std::size_t t = 1; t < std::min<std::size_t>(threads, programs.size()); ++t) {
+      crew.emplace_back(work);
+    }
     work();
   }
+  if (failure) std::rethrow_exception(failure);
   Survey survey;
   survey.explored = end;
   for (std::size_t i = 0; i < end; ++i) survey.states += findings[i].states;

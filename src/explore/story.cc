@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "explore/search.h"
 
 namespace declock::explore {
@@ -9,38 +11,65 @@ std::string_view mode_name(Mode mode) {
   return mode == Mode::exclusive ? "exclusive" : "shared";
 }
 
-// Words of a CQL lock, for a person.
+// Words of a lock, for a person: decoded if they are a CQL lock's, otherwise as numbers.
 class Narrator {
  public:
-  explicit Narrator(const Scenario& scenario) : shape_(scenario.shape()) {}
+  explicit Narrator(const Scenario& scenario) : decodes_(scenario.has_queue()) {
+    if (decodes_) shape_.emplace(scenario.shape());
+  }
 
   std::string header(std::uint64_t word) const {
-    const Header h = shape_.header.decode(word);
+    if (!decodes_) return fmt::format("{:#x}", word);
+    const Header h = shape_->header.decode(word);
     return fmt::format("ticket {}, qsize {}, wcnt {}", h.ticket.value, h.qsize, h.wcnt);
   }
 
   std::string entry(std::uint64_t word) const {
     const Entry e = decode_entry(word);
     if (word == 0) return "nothing";
-    if (shape_.queue == QueueLayout::owner)
+    if (!decodes_) return fmt::format("{:#x}", word);
+    if (shape_->queue == QueueLayout::owner)
       return fmt::format("ticket {} {}", e.tag, mode_name(e.mode));
     const RingTag tag = RingTag::unpack(e.tag);
     return fmt::format("version {} client {} {}", tag.version - 1, tag.owner.value, mode_name(e.mode));
   }
 
-  std::string place(RemoteAddr addr) const {
-    const std::uint64_t word = addr.offset / 8;
+  std::string place(const sim::Flight::Step& step) const {
+    if (step.purpose == Purpose::data) return "the object";
+    const std::uint64_t word = step.addr.offset / 8;
     return word == 0 ? "the header" : fmt::format("slot {}", word - 1);
   }
 
+  // A word of the lock or of the object.
+  std::string word_at(const sim::Flight::Step& step, std::uint64_t word) const {
+    return step.purpose == Purpose::data ? fmt::to_string(word) : entry(word);
+  }
+
+  static std::string_view name(const sim::Flight::Step& step) {
+    switch (step.kind) {
+      case OpKind::read: return "READ";
+      case OpKind::write: return "WRITE";
+      case OpKind::fetch_add: return "FAA";
+      case OpKind::compare_swap: return "CAS";
+      case OpKind::masked_compare_swap: return "masked CAS";
+    }
+    return "?";
+  }
+
   std::string effect(const sim::Flight::Step& step, const sim::Memory& memory) const {
+    if (step.kind == OpKind::read) return fmt::format("READ of {} begins", place(step));
     const std::uint64_t now = memory.load(step.addr.offset);
     if (step.kind == OpKind::write) {
-      return fmt::format("WRITE takes effect: {} held {}, now {}", place(step.addr), entry(now),
-                         entry(step.from[0]));
+      return fmt::format("WRITE takes effect: {} held {}, now {}", place(step), word_at(step, now),
+                         word_at(step, step.from[0]));
     }
-    return fmt::format("{} FAA takes effect: {} -> {}", to_string(step.purpose), header(now),
-                       header(now + step.operand));
+    std::uint64_t then = now + step.operand;
+    if (step.kind != OpKind::fetch_add) {
+      const bool hit = ((now ^ step.expected) & step.compare_mask) == 0;
+      then = hit ? (now & ~step.swap_mask) | (step.operand & step.swap_mask) : now;
+    }
+    return fmt::format("{} {} takes effect: {} -> {}", to_string(step.purpose), name(step), header(now),
+                       header(then));
   }
 
   std::string posted(const sim::Flight& flight) const {
@@ -48,15 +77,14 @@ class Narrator {
     for (std::size_t i = 0; i < flight.count; ++i) {
       const sim::Flight::Step& step = flight.steps[i];
       text += text.empty() ? "" : " + ";
-      switch (step.kind) {
-        case OpKind::read:
-          text += "READ of the queue";
-          break;
-        case OpKind::write:
-          text += fmt::format("WRITE of its entry ({})", entry(step.from[0]));
-          break;
-        default:
-          text += fmt::format("{} FAA", to_string(step.purpose));
+      if (step.purpose == Purpose::data) {
+        text += fmt::format("{} of the object", name(step));
+      } else if (step.kind == OpKind::read) {
+        text += step.words > 1 ? "READ of the queue" : "READ of the lock";
+      } else if (step.kind == OpKind::write) {
+        text += fmt::format("WRITE of its entry ({})", entry(step.from[0]));
+      } else {
+        text += fmt::format("{} {}", to_string(step.purpose), name(step));
       }
       if (step.purpose == Purpose::refetch) text += " once more";
     }
@@ -69,21 +97,21 @@ class Narrator {
     for (std::size_t i = 0; i < flight.count; ++i) {
       const sim::Flight::Step& step = flight.steps[i];
       text += text.empty() ? "" : "; ";
-      switch (step.kind) {
-        case OpKind::read:
-          text += "READ sees " + queue(engine.would_see(choice, i));
-          break;
-        case OpKind::write:
-          text += "WRITE completes";
-          break;
-        default:
-          text += fmt::format("FAA returns {}", header(step.old));
+      if (step.kind == OpKind::read) {
+        const std::vector<std::uint64_t> words = engine.would_see(choice, i);
+        text += step.purpose == Purpose::data ? fmt::format("READ sees the object as {}", words[0])
+                                              : "READ sees " + queue(words);
+      } else if (step.kind == OpKind::write) {
+        text += "WRITE completes";
+      } else {
+        text += fmt::format("{} returns {}", name(step), header(step.old));
       }
     }
     return text;
   }
 
-  static std::string letter(const sim::Letter& letter) {
+  std::string letter(const sim::Letter& letter) const {
+    if (!decodes_) return fmt::format("message {:#x}", letter.message.words[1]);
     const cql::Grant grant = cql::Grant::from_message(letter.message);
     return fmt::format("grant of ticket {}", grant.key.ticket.value);
   }
@@ -97,13 +125,16 @@ class Narrator {
     return text;
   }
 
-  LockShape shape_;
+  bool decodes_;
+  std::optional<LockShape> shape_;
 };
 
 }  // namespace
 
 std::vector<std::string> tell_story(const Scenario& scenario, const Finding& finding) {
   const Narrator narrator{scenario};
+  // Clients of one node share its endpoint, which is all that a step of the network can name.
+  const std::string_view party = scenario.hierarchical() ? "node" : "client";
   World world{scenario};
   world.restart();
   sim::SteppedEngine& engine = world.engine();
@@ -116,7 +147,7 @@ std::vector<std::string> tell_story(const Scenario& scenario, const Finding& fin
   world.told = add;
   engine.posted = [&](const sim::Flight& flight) { add(narrator.posted(flight)); };
   engine.sent = [&](const sim::Letter& letter) {
-    add(fmt::format("sends client {} a {}", letter.to.value, Narrator::letter(letter)));
+    add(fmt::format("sends {} {} a {}", party, letter.to.value, narrator.letter(letter)));
   };
 
   std::vector<std::string> lines;
@@ -128,7 +159,7 @@ std::vector<std::string> tell_story(const Scenario& scenario, const Finding& fin
         what = narrator.effect(engine.next_step(choice.who), engine.memory(MnId{0}));
         break;
       case sim::Choice::Kind::deliver:
-        what = fmt::format("{} arrives from client {}", Narrator::letter(engine.next_letter(choice)),
+        what = fmt::format("{} arrives from {} {}", narrator.letter(engine.next_letter(choice)), party,
                            choice.who);
         who = choice.to;
         break;
@@ -144,7 +175,8 @@ std::vector<std::string> tell_story(const Scenario& scenario, const Finding& fin
     }
     consequences.clear();
     engine.perform(choice);
-    lines.push_back(fmt::format("{:3}. client {}: {}{}", lines.size() + 1, who, what, consequences));
+    lines.push_back(fmt::format("{:3}. {} {}: {}{}", lines.size() + 1,
+                                choice.kind == sim::Choice::Kind::resume ? "client" : party, who, what, consequences));
   }
   lines.push_back(
       fmt::format("     {}: {}", to_string(finding.violation->kind), finding.violation->text));

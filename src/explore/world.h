@@ -15,23 +15,33 @@
 #include "audit/holders.h"
 #include "explore/mutants.h"
 #include "explore/program.h"
+#include "locks/family.h"
+#include "runtime/task_group.h"
 #include "sim/stepped.h"
 
 namespace declock::explore {
 
 struct Scenario {
   Program program;
+  std::string lock = "cql";
   QueueLayout layout = QueueLayout::owner;
-  unsigned slots = 4;
-  LeftOut left_out{};
+  unsigned slots = 4;  // of the queue
+  LeftOut left_out{};  // of `cql`
+  cql::ReleaseRead release_read = cql::ReleaseRead::adaptive;
+  bool piggyback = false;  // sections use an object, with the lock's doorbells
 
-  LockShape shape() const { return {static_cast<unsigned>(program.size()), slots, layout}; }
+  // Does each compute node, rather than each client, have a slot in the queue?
+  bool hierarchical() const { return lock.starts_with("declock-"); }
+  bool has_queue() const { return hierarchical() || lock == "cql"; }
+  std::size_t members() const { return hierarchical() ? program.size() : client_count(program); }
+  LockShape shape() const { return {static_cast<unsigned>(members()), slots, layout}; }
 };
 
 struct Violation {
   enum class Kind : std::uint8_t {
     mutual_exclusion,  // two clients hold the lock against each other
     order,             // a request was served before an earlier one that conflicts with it
+    stale_read,        // a client saw an object that does not have all updates
     left_over,         // all is done, and the lock is not as it was but for the ticket
     hang,              // a client will never finish: nothing can happen but stutters
     stuck,             // a client gave up with an error
@@ -51,7 +61,7 @@ class World final : private sim::EffectObserver {
   // To the beginning, all clients called for their first lock.
   void restart();
 
-  sim::SteppedEngine& engine() { return engine_; }
+  sim::SteppedEngine& engine() { return *engine_; }
   bool finished() const { return unfinished_ == 0; }
   // The first violation seen so far. At the end of a run check_end() looks for left-overs.
   const std::optional<Violation>& violation() const { return violation_; }
@@ -65,32 +75,46 @@ class World final : private sim::EffectObserver {
 
  private:
   struct Client {
+    Client(World& w, std::uint32_t i, std::uint32_t n, const Operations& ops, sim::SimEndpoint& e,
+           std::unique_ptr<LockClient> l)
+        : world(w), index(i), node(n), operations(ops), endpoint(e), lock(std::move(l)), behind(frames()) {}
+
     World& world;
     std::uint32_t index;
-    sim::SimWorker& worker;
+    std::uint32_t node;
+    const Operations& operations;
     sim::SimEndpoint& endpoint;
     std::unique_ptr<LockClient> lock;
+    TaskGroup behind;  // releases that nobody waits for
     std::optional<Task<void>> task;
+    std::uint64_t number = 0;  // of the operation that it is in
+    bool inside = false;       // of an operation
     bool done = false;
 
-    FramePool& frames() { return worker.frames(); }
+    FramePool& frames() { return endpoint.worker().frames(); }
     Task<void> run();
+    Task<Result<void>> operate(Mode mode);
+    Task<void> release_behind(Hold hold);
   };
 
+  void build();
   void on_effect(EndpointId from, const sim::Flight::Step& step) override;
   void tell(std::string_view what) {
     if (told) told(what);
   }
+  void between_operations(const Client& client);
   void enter(std::uint32_t client, Mode mode);
   void report(Violation::Kind kind, std::string text);
+  RemoteAddr object() const { return kLock + family_->stride(); }
 
   Scenario scenario_;
-  LockShape shape_;
-  sim::SteppedEngine engine_;
+  std::unique_ptr<sim::SteppedEngine> engine_;
+  std::unique_ptr<locks::LockFamily> family_;
   audit::Holders holders_{1};
-  audit::Fairness fairness_;
+  std::optional<audit::Fairness> fairness_;
   std::deque<Client> clients_;
   std::size_t unfinished_ = 0;
+  std::uint64_t updates_ = 0;  // exclusive sections that have ended
   std::optional<Violation> violation_;
 };
 

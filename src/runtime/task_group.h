@@ -27,6 +27,13 @@ class TaskGroup {
     slots_[slot]->start();
   }
 
+  // Ends all of them where they stand.
+  void clear() {
+    slots_.clear();
+    free_.clear();
+    running_ = 0;
+  }
+
   std::size_t running() const { return running_; }
   FramePool& frames() { return frames_; }
 

@@ -49,7 +49,7 @@ TEST(Zipf, TakesOneRankAndTenMillion) {
 }
 
 TEST(Micro, EveryLockIsSafeWithAnySectionLength) {
-  for (const std::string& lock : lock_names()) {
+  for (const std::string& lock : locks::lock_names()) {
     for (const std::uint32_t cs_ops : {0u, 1u, 2u, 5u}) {
       MicroConfig config = small();
       config.lock = lock;
@@ -82,10 +82,10 @@ class NoLock final : public LockClient {
 };
 
 template <class Lock>
-class Family final : public LockFamily {
+class Family final : public locks::LockFamily {
  public:
   std::uint64_t stride() const override { return 80; }
-  std::unique_ptr<LockClient> client(const Seat& seat) override {
+  std::unique_ptr<LockClient> client(const locks::Seat& seat) override {
     return std::make_unique<Lock>(seat.endpoint);
   }
 };

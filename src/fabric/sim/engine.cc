@@ -8,7 +8,7 @@ Time SimWorker::now() const {
   return engine_.now();
 }
 void SimWorker::arm(Timer& timer, Time when) {
-  engine_.on_arm(timer, when);
+  engine_.on_arm(index_, timer, when);
 }
 void SimWorker::disarm(Timer& timer) {
   engine_.on_disarm(timer);
@@ -92,7 +92,7 @@ void Engine::take_effect(Flight& flight, Flight::Step& step) {
     case OpKind::compare_swap:  // its masks are all ones
     case OpKind::masked_compare_swap:
       step.old = mem.load(step.addr.offset);
-      if (((step.old ^ step.expected) & step.compare_mask) == 0) {
+      if (step.changes_memory()) {
         mem.store(step.addr.offset, (step.old & ~step.swap_mask) | (step.operand & step.swap_mask));
       }
       break;

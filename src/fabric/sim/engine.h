@@ -51,6 +51,13 @@ struct Flight {
         into;  // read: the caller's memory, to be touched only while `doorbell` is set
     std::vector<std::uint64_t> from;  // write
     std::size_t words;
+
+    // REQUIRES: it took effect.
+    bool changes_memory() const {
+      if (kind == OpKind::read) return false;
+      if (kind == OpKind::write || kind == OpKind::fetch_add) return true;
+      return ((old ^ expected) & compare_mask) == 0;
+    }
   };
 
   Doorbell* doorbell = nullptr;  // null once the coroutine is gone
@@ -124,7 +131,7 @@ class Engine {
 
   virtual void on_post(Flight& flight) = 0;
   virtual void on_send(const Letter& letter) = 0;
-  virtual void on_arm(Timer& timer, Time when) = 0;
+  virtual void on_arm(std::uint32_t worker, Timer& timer, Time when) = 0;
   virtual void on_disarm(Timer& timer) = 0;
 
   // An atomic or a write takes effect.

@@ -13,23 +13,27 @@ SimEndpoint& SteppedEngine::add_endpoint(SimWorker& worker) {
 }
 
 void SteppedEngine::restart() {
-  CHECK(alarms_.empty());
+  CHECK(alarms_.empty() && pauses_.empty());
   for (Lane& lane : lanes_) {
-    CHECK(lane.paused == nullptr);
     for (Flight* flight : lane.flights) discard(*flight);
     lane.flights.clear();
     lane.observed = 0;
-    lane.last_read = 0;
+    lane.last_look = 0;
   }
   letters_.clear();
   memory(MnId{0}).clear();
   now_ = Time{};
 }
 
-void SteppedEngine::begin_operation(EndpointId who, std::uint64_t number) {
+void SteppedEngine::forget(EndpointId who, std::uint64_t all_but) {
+  lanes_[who.value].observed = all_but;
+  lanes_[who.value].last_look = 0;
+}
+
+void SteppedEngine::note(EndpointId who, std::uint64_t what) {
   Lane& lane = lanes_[who.value];
-  lane.observed = number;
-  lane.last_read = 0;
+  lane.observed = mix(lane.observed, what);
+  lane.last_look = 0;
 }
 
 void SteppedEngine::enabled(std::vector<Choice>& out) const {
@@ -37,37 +41,34 @@ void SteppedEngine::enabled(std::vector<Choice>& out) const {
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     const Lane& lane = lanes_[i];
     const auto who = static_cast<std::uint8_t>(i);
-    if (lane.paused) out.push_back({Choice::Kind::resume, who});
     if (lane.flights.empty()) continue;
     if (next_to_take(lane) != nullptr) out.push_back({Choice::Kind::effect, who});
     const Flight& oldest = *lane.flights.front();
     if (oldest.taken < oldest.count) continue;
     const std::size_t count = variants(oldest);
-    CHECK(count <= 256);
     for (std::size_t v = 0; v < count; ++v) {
-      out.push_back({Choice::Kind::complete, who, 0, static_cast<std::uint8_t>(v)});
+      out.push_back({Choice::Kind::complete, who, 0, static_cast<std::uint32_t>(v)});
     }
   }
+  for (const Paused& paused : pauses_) out.push_back({Choice::Kind::resume, paused.client});
   for (std::size_t i = 0; i < letters_.size(); ++i) {
     const Choice choice{Choice::Kind::deliver, static_cast<std::uint8_t>(letters_[i].from.value),
                         static_cast<std::uint8_t>(letters_[i].to.value)};
     if (find_letter(choice) == i) out.push_back(choice);
   }
-  if (!out.empty() || alarms_.empty()) return;
-  for (std::size_t i = 0; i < alarms_.size(); ++i) {
-    const bool earliest = std::none_of(alarms_.begin(), alarms_.end(),
-                                       [&](const Alarm& a) { return a.when < alarms_[i].when; });
-    if (earliest) out.push_back({Choice::Kind::timer, static_cast<std::uint8_t>(i)});
+  if (!out.empty()) return;
+  for (const Alarm& alarm : alarms_) {
+    out.push_back({Choice::Kind::timer, static_cast<std::uint8_t>(alarm.worker)});
   }
 }
 
 void SteppedEngine::perform(Choice choice) {
-  Lane& lane = lanes_[choice.kind == Choice::Kind::timer ? 0 : choice.who];
   switch (choice.kind) {
     case Choice::Kind::effect:
-      take_next(lane);
+      take_next(lanes_[choice.who]);
       break;
     case Choice::Kind::complete: {
+      Lane& lane = lanes_[choice.who];
       Flight& flight = *lane.flights.front();
       lane.flights.erase(lane.flights.begin());
       fill_reads(flight, choice.variant);
@@ -79,24 +80,25 @@ void SteppedEngine::perform(Choice choice) {
       const std::size_t at = find_letter(choice);
       const Letter letter = letters_[at];
       letters_.erase(letters_.begin() + static_cast<std::ptrdiff_t>(at));
-      Lane& receiver = lanes_[letter.to.value];
-      receiver.observed = mix(receiver.observed, letter.from.value + 1);
-      for (const std::uint64_t word : letter.message.words) {
-        receiver.observed = mix(receiver.observed, word);
-      }
-      receiver.last_read = 0;
+      note(letter.to, letter.from.value + 1);
+      for (const std::uint64_t word : letter.message.words) note(letter.to, word);
       deliver(letter);
       break;
     }
     case Choice::Kind::resume: {
-      lane.observed = mix(lane.observed, 1);
-      lane.last_read = 0;
-      resume(std::exchange(lane.paused, nullptr));
+      const auto at = std::find_if(pauses_.begin(), pauses_.end(),
+                                   [&](const Paused& p) { return p.client == choice.who; });
+      const Paused paused = *at;
+      pauses_.erase(at);
+      note(paused.at, choice.who + 1u);
+      resume(paused.coroutine);
       break;
     }
     case Choice::Kind::timer: {
-      const Alarm alarm = alarms_[choice.who];
-      alarms_.erase(alarms_.begin() + choice.who);
+      const auto at = std::find_if(alarms_.begin(), alarms_.end(),
+                                   [&](const Alarm& a) { return a.worker == choice.who; });
+      const Alarm alarm = *at;
+      alarms_.erase(at);
       now_ = std::max(now_, alarm.when);
       fire(*alarm.timer);
       break;
@@ -117,9 +119,9 @@ void SteppedEngine::on_send(const Letter& letter) {
   if (sent) sent(letter);
 }
 
-void SteppedEngine::on_arm(Timer& timer, Time when) {
+void SteppedEngine::on_arm(std::uint32_t worker, Timer& timer, Time when) {
   timer.armed_as = 1;
-  alarms_.push_back({&timer, when});
+  alarms_.push_back({worker, &timer, when});
 }
 
 void SteppedEngine::on_disarm(Timer& timer) {
@@ -140,27 +142,37 @@ const Flight::Step& SteppedEngine::next_step(std::uint8_t who) const {
   return flight.steps[flight.taken];
 }
 
-// A read may see memory from the moment on when everything before it has taken effect.
+// A read may see memory from the moment on when everything before it has taken effect. Behind another read
+// that is a step of its own: the one is over before the other begins (F1).
 void SteppedEngine::begin_reads(Lane& lane) {
-  for (Flight* flight = next_to_take(lane); flight != nullptr; flight = next_to_take(lane)) {
-    const Flight::Step& step = flight->steps[flight->taken];
-    if (step.kind != OpKind::read) return;
-    Sight& seen = sight(*flight, flight->taken);
-    seen.first.resize(step.words);
-    memory(step.addr.mn).read(step.addr.offset, seen.first);
-    seen.later.clear();
-    seen.open = true;
-    flight->taken += 1;
+  Flight* flight = next_to_take(lane);
+  if (flight == nullptr || flight->steps[flight->taken].kind != OpKind::read) return;
+  for (const Flight* earlier : lane.flights) {
+    for (std::size_t i = 0; i < earlier->taken; ++i) {
+      if (earlier->steps[i].kind == OpKind::read && sight(*earlier, i).open) return;
+    }
   }
+  begin_read(*flight);
+}
+
+void SteppedEngine::begin_read(Flight& flight) {
+  const Flight::Step& step = flight.steps[flight.taken];
+  Sight& seen = sight(flight, flight.taken);
+  seen.first.resize(step.words);
+  memory(step.addr.mn).read(step.addr.offset, seen.first);
+  seen.later.clear();
+  seen.open = true;
+  flight.taken += 1;
 }
 
 void SteppedEngine::take_next(Lane& lane) {
-  // Reads that were posted earlier must have seen all they will see (F1).
+  // Reads that were posted earlier have seen all they will see (F1).
   for (const Flight* flight : lane.flights) {
     for (std::size_t i = 0; i < flight->taken; ++i) sight(*flight, i).open = false;
   }
   Flight& flight = *next_to_take(lane);
   Flight::Step& step = flight.steps[flight.taken];
+  if (step.kind == OpKind::read) return begin_read(flight);
   take_effect(flight, step);
   flight.taken += 1;
   show_to_open_reads(step);
@@ -242,17 +254,25 @@ std::vector<std::uint64_t> SteppedEngine::would_see(const Choice& choice, std::s
 
 void SteppedEngine::observe_completion(Lane& lane, const Flight& flight) {
   std::uint64_t seen = flight.count;
+  bool changed = false;
+  bool swaps = false;
   for (std::size_t i = 0; i < flight.count; ++i) {
     const Flight::Step& step = flight.steps[i];
-    seen = mix(seen, step.addr.packed());
+    swaps = swaps || is_atomic(step.kind);
+    seen = mix(seen, step.addr.packed() ^ step.operand);
     if (is_atomic(step.kind)) seen = mix(seen, step.old);
+    changed = changed || step.changes_memory();
     if (step.kind != OpKind::read) continue;
     for (const std::uint64_t word : sight(flight, i).first) seen = mix(seen, word);
   }
-  const bool read_alone = flight.count == 1 && flight.steps[0].kind == OpKind::read;
-  if (read_alone && lane.last_read == seen) return;  // a stutter
+  if (!changed && lane.last_look == seen) {  // a stutter, once it cannot be one of a few tries any more
+    if (!swaps || lane.repeats == kTriesMax) return;
+    lane.repeats += 1;
+  } else {
+    lane.repeats = 0;
+  }
   lane.observed = mix(lane.observed, seen);
-  lane.last_read = read_alone ? seen : 0;
+  lane.last_look = changed ? 0 : seen;
 }
 
 std::size_t SteppedEngine::find_letter(const Choice& choice) const {
@@ -269,7 +289,7 @@ std::uint64_t SteppedEngine::digest() const {
 
   for (const Lane& lane : lanes_) {
     d = mix(d, lane.observed);
-    d = mix(d, lane.last_read);
+    d = mix(d, lane.last_look);
     for (const Flight* flight : lane.flights) {
       d = mix(d, flight->taken);
       for (std::size_t i = 0; i < flight->taken; ++i) {
@@ -283,7 +303,7 @@ std::uint64_t SteppedEngine::digest() const {
         d = mix(d, later);
       }
     }
-    d = mix(d, lane.flights.size() * 2 + (lane.paused ? 1 : 0));
+    d = mix(d, lane.flights.size());
   }
 
   std::uint64_t mail = 0;  // what matters is the order per pair, not between pairs
@@ -298,8 +318,10 @@ std::uint64_t SteppedEngine::digest() const {
   }
   d = mix(d, mail);
 
-  for (const Alarm& alarm : alarms_) d = mix(d, static_cast<std::uint64_t>((alarm.when - now_).ns));
-  return d;
+  std::uint64_t asleep = 0;  // sets: the order does not matter
+  for (const Paused& paused : pauses_) asleep += mix(1, paused.client);
+  for (const Alarm& alarm : alarms_) asleep += mix(2, alarm.worker);
+  return mix(d, asleep);
 }
 
 }  // namespace declock::sim

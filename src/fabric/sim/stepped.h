@@ -26,16 +26,16 @@ namespace declock::sim {
 // Something that can happen next.
 struct Choice {
   enum class Kind : std::uint8_t {
-    effect,    // the next operation of endpoint `who` takes effect
+    effect,    // the next operation of endpoint `who` takes effect (a read behind a read: begins)
     complete,  // the oldest chain of `who` completes; its reads see combination `variant`
     deliver,   // the oldest message from `who` to `to` arrives
-    resume,    // `who`, paused of its own will, goes on
-    timer,     // `who`-th of the earliest timers fires
+    resume,    // client `who`, paused of its own will, goes on
+    timer,     // a timer of worker `who` fires
   };
   Kind kind;
   std::uint8_t who = 0;
   std::uint8_t to = 0;
-  std::uint8_t variant = 0;
+  std::uint32_t variant = 0;
 };
 
 class SteppedEngine final : public Engine {
@@ -53,25 +53,31 @@ class SteppedEngine final : public Engine {
   // Back to the beginning. REQUIRES: all coroutines are gone.
   void restart();
 
-  // The client at this endpoint keeps nothing of its earlier operations: what it observed is forgotten.
-  void begin_operation(EndpointId who, std::uint64_t number);
+  // What the clients at this endpoint do next depends on nothing that was observed so far but this.
+  void forget(EndpointId who, std::uint64_t all_but);
+  // Something that the clients there know now, and that is no effect of what they observed.
+  void note(EndpointId who, std::uint64_t what);
 
-  // co_await engine.pause(id): goes on when the caller picks `resume`.
+  // co_await engine.pause(client, at): goes on when the caller picks `resume`.
   class Pause {
    public:
-    Pause(SteppedEngine& engine, EndpointId who) : engine_(engine), who_(who) {}
+    Pause(SteppedEngine& engine, std::uint8_t client, EndpointId at)
+        : engine_(engine), client_(client), at_(at) {}
     Pause(const Pause&) = delete;
     Pause& operator=(const Pause&) = delete;
-    ~Pause() { engine_.lanes_[who_.value].paused = nullptr; }
+    ~Pause() {
+      std::erase_if(engine_.pauses_, [&](const Paused& p) { return p.client == client_; });
+    }
     bool await_ready() const noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> waiter) { engine_.lanes_[who_.value].paused = waiter; }
+    void await_suspend(std::coroutine_handle<> waiter) { engine_.pauses_.push_back({client_, at_, waiter}); }
     void await_resume() const noexcept {}
 
    private:
     SteppedEngine& engine_;
-    EndpointId who_;
+    std::uint8_t client_;
+    EndpointId at_;
   };
-  Pause pause(EndpointId who) { return {*this, who}; }
+  Pause pause(std::uint8_t client, EndpointId at) { return {*this, client, at}; }
 
   Time now() const override { return now_; }
 
@@ -95,17 +101,27 @@ class SteppedEngine final : public Engine {
   struct Lane {                    // of one endpoint
     std::vector<Flight*> flights;  // posted and not completed, oldest first
     std::uint64_t observed = 0;
-    std::uint64_t last_read = 0;  // digest of the last observation if it was a read alone
-    std::coroutine_handle<> paused;
+    std::uint64_t last_look = 0;  // digest of the last observation if it changed nothing
+    unsigned repeats = 0;         // how often it was made again
+  };
+  // A client may try a swap a few times before it does something else, and then the number of tries is
+  // something it knows. None tries more often than this.
+  static constexpr unsigned kTriesMax = 2;
+
+  struct Paused {
+    std::uint8_t client;
+    EndpointId at;
+    std::coroutine_handle<> coroutine;
   };
   struct Alarm {
+    std::uint32_t worker;
     Timer* timer;
     Time when;
   };
 
   void on_post(Flight& flight) override;
   void on_send(const Letter& letter) override;
-  void on_arm(Timer& timer, Time when) override;
+  void on_arm(std::uint32_t worker, Timer& timer, Time when) override;
   void on_disarm(Timer& timer) override;
 
   static Flight* next_to_take(const Lane& lane);
@@ -114,6 +130,7 @@ class SteppedEngine final : public Engine {
     return sights_[flight.index][step];
   }
   void begin_reads(Lane& lane);
+  void begin_read(Flight& flight);
   void take_next(Lane& lane);
   void show_to_open_reads(const Flight::Step& step);
   std::size_t variants(const Flight& flight) const;
@@ -126,6 +143,7 @@ class SteppedEngine final : public Engine {
   Time now_;
   std::vector<Lane> lanes_;
   std::vector<Letter> letters_;  // in the order in which they were sent
+  std::vector<Paused> pauses_;
   std::vector<Alarm> alarms_;
   std::vector<std::array<Sight, Doorbell::kOpsMax>> sights_;  // by flight
 };

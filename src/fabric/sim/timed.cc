@@ -120,7 +120,7 @@ void TimedEngine::on_send(const Letter& letter) {
   heap_.push(last, EventKind::deliver, place(letters_, idle_letters_, letter));
 }
 
-void TimedEngine::on_arm(Timer& timer, Time when) {
+void TimedEngine::on_arm(std::uint32_t, Timer& timer, Time when) {
   const std::uint32_t index = place(timers_, idle_timers_, &timer);
   timer.armed_as = index + std::uint64_t{1};
   heap_.push(std::max(when, now_), EventKind::timer, index);

@@ -68,7 +68,7 @@ class TimedEngine final : public Engine {
 
   void on_post(Flight& flight) override;
   void on_send(const Letter& letter) override;
-  void on_arm(Timer& timer, Time when) override;
+  void on_arm(std::uint32_t worker, Timer& timer, Time when) override;
   void on_disarm(Timer& timer) override;
 
   void happen(const Event& event);

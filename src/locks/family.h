@@ -1,4 +1,4 @@
-// The locks by their names, for benchmarks: one family per run, one client of it per coroutine.
+// All locks by their names: one family per run, and of it a client for every coroutine that locks.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include "cql/cql.h"
 #include "lock/lock.h"
 
-namespace declock::bench {
+namespace declock::locks {
 
 const std::vector<std::string>& lock_names();
 
@@ -41,7 +41,7 @@ class LockFamily {
   virtual bool endpoint_per_worker() const { return false; }
   // Largest size of a CN's table of local locks.
   virtual std::size_t local_table_bytes_max() const { return 0; }
-  // Work that goes on behind the clients' backs.
+  // Releases, and acquisitions for waiting clients, that go on behind the clients' backs.
   virtual std::size_t running() const { return 0; }
 };
 
@@ -51,4 +51,4 @@ std::unique_ptr<LockFamily> make_family(const FamilyConfig& config);
 // How many may be in a lock's queue; 0 for a lock that has none.
 std::uint32_t members_of(const FamilyConfig& config);
 
-}  // namespace declock::bench
+}  // namespace declock::locks

@@ -1,4 +1,4 @@
-#include "bench/locks.h"
+#include "locks/family.h"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@
 #include "peers/ideal.h"
 #include "peers/shiftlock.h"
 
-namespace declock::bench {
+namespace declock::locks {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, hier::PolicyKind>, 6> kPolicies{{
@@ -150,4 +150,4 @@ std::unique_ptr<LockFamily> make_family(const FamilyConfig& config) {
   return std::make_unique<PeerFamily>(config);
 }
 
-}  // namespace declock::bench
+}  // namespace declock::locks
