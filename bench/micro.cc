@@ -17,14 +17,17 @@
 namespace declock::bench {
 namespace {
 
-// After the end of the run clients finish the operation that they are in. One that has not after this
-// much virtual time never will.
-constexpr Duration kDrainMax = seconds(10);
+// After the end of the run clients finish the operation that they are in. If none has finished one for this
+// much virtual time, those that are left never will.
+constexpr Duration kPatience = seconds(10);
 
 sim::NicModel with_latency(sim::NicModel nic, double cn_latency) {
   nic.message_one_way_ns = std::llround(static_cast<double>(nic.message_one_way_ns) * cn_latency);
   return nic;
 }
+
+// Of one run: ShiftLock names clients in 16 bits.
+constexpr std::uint64_t kClientsMax = 65'535;
 
 // Where lock and object number i lie.
 class Placement {
@@ -71,6 +74,7 @@ struct Client {
   std::unique_ptr<LockClient> lock;
   TaskGroup behind;  // releases that nobody waits for
   std::optional<Task<void>> task;
+  bool failed = false;
 
   FramePool& frames() { return worker.frames(); }
   bool done() const { return task->done() && behind.running() == 0; }
@@ -95,7 +99,7 @@ class Micro final : private sim::EffectObserver {
   void entered(const Client& client, std::uint64_t which, Mode mode, Duration waited);
   bool measuring() const { return engine_.now() >= measure_from_ && engine_.now() < measure_until_; }
   void run_until(Time end, const std::function<void(double)>& progress);
-  void drain();
+  void drain(const std::function<void(double)>& progress);
   std::int64_t count_lost_updates();
 
   MicroConfig config_;
@@ -108,7 +112,8 @@ class Micro final : private sim::EffectObserver {
   Time measure_from_;
   Time measure_until_;
   std::deque<Client> clients_;
-  std::uint64_t updates_ = 0;
+  std::uint64_t updates_ = 0;  // acknowledged to their clients
+  Time last_finished_;         // an operation
   MicroResult result_;
 };
 
@@ -134,8 +139,8 @@ Micro::Micro(const MicroConfig& config, std::unique_ptr<locks::LockFamily> famil
       const auto index = static_cast<std::uint32_t>(clients_.size());
       sim::SimWorker& worker = *workers[i % workers.size()];
       sim::SimEndpoint& endpoint = !family_->endpoint_per_worker() ? engine_.add_endpoint(worker)
-                                   : i < config.workers          ? engine_.add_endpoint(worker)
-                                                                 : *shared[i % config.workers];
+                                   : i < config.workers            ? engine_.add_endpoint(worker)
+                                                                   : *shared[i % config.workers];
       shared.push_back(&endpoint);
       clients_.emplace_back(*this, index, worker, endpoint, Prng{config.seed, 1 + index},
                             family_->client({cn, i % config.workers, endpoint}));
@@ -160,7 +165,7 @@ Task<void> Client::run() {
   for (;;) {
     const Duration think{static_cast<std::int64_t>(random.below(think_max + 1))};
     co_await worker.sleep_for(think);
-    if (worker.now() >= micro.measure_until_) co_return;
+    if (failed || worker.now() >= micro.measure_until_) co_return;
     const Result<void> done = co_await operate(object.words());
     if (done) continue;
     give_up(done.error());
@@ -169,6 +174,7 @@ Task<void> Client::run() {
 }
 
 void Client::give_up(Errc error) {
+  failed = true;
   micro.result_.failures.push_back(fmt::format("client {} gave up: {}", index, to_string(error)));
 }
 
@@ -215,6 +221,7 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
     if (!posted) co_return posted;
   }
   if (writes) micro.updates_ += 1;
+  micro.last_finished_ = worker.now();
   if (micro.measuring()) {
     const Time done = worker.now();
     result.ops += 1;
@@ -268,7 +275,7 @@ MicroResult Micro::run(const std::function<void(double)>& progress) {
                          ? result_.counts.of(OpKind::fetch_add, Purpose::release)
                          : result_.ops;
 
-  drain();
+  drain(progress);
   result_.local_table_bytes_max = family_->local_table_bytes_max();
   result_.violations = holders_.violations();
   if (config_.cs_ops > 0) result_.lost_updates = count_lost_updates();
@@ -288,14 +295,15 @@ void Micro::run_until(Time end, const std::function<void(double)>& progress) {
   }
 }
 
-void Micro::drain() {
-  const Time limit = measure_until_ + kDrainMax;
-  while (engine_.now() < limit && engine_.step()) {
+void Micro::drain(const std::function<void(double)>& progress) {
+  last_finished_ = engine_.now();
+  constexpr std::uint64_t kEventsBetweenLooks = 100'000;
+  for (std::uint64_t i = 0; engine_.now() - last_finished_ < kPatience && engine_.step(); ++i) {
+    if (progress && i % kEventsBetweenLooks == 0) progress(1);
   }
   for (const Client& client : clients_) {
-    if (!client.done()) {
-      result_.failures.push_back(fmt::format("client {} never got its lock", client.index));
-    }
+    if (client.failed || client.done()) continue;
+    result_.failures.push_back(fmt::format("client {} never finished its operation", client.index));
   }
 }
 
@@ -312,6 +320,11 @@ std::int64_t Micro::count_lost_updates() {
 
 Result<void, std::string> validate(const MicroConfig& config) {
   const std::uint32_t members = locks::members_of(config.family());
+  const std::uint64_t clients = std::uint64_t{config.cns} * config.clients;
+  if (clients > kClientsMax) {
+    return Failure{fmt::format("--cns {} x --clients {} makes {} clients; at most {} are accepted",
+                               config.cns, config.clients, clients, kClientsMax)};
+  }
   if (members > HeaderLayout::kMembersMax) {
     return Failure{
         fmt::format("--cns {} x --clients {} makes {} clients; the queue of a {} lock has a slot "

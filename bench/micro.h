@@ -40,7 +40,9 @@ struct MicroConfig {
   double cn_latency = 1;  // factor on the latency of messages between CNs
   sim::NicModel nic;
 
-  locks::FamilyConfig family() const { return {lock, cns, clients, workers, slots, release_read, slack, bound}; }
+  locks::FamilyConfig family() const {
+    return {lock, cns, clients, workers, slots, release_read, slack, bound};
+  }
 };
 
 // What is wrong with a configuration as a whole, if anything; each option alone is in range.
@@ -60,6 +62,7 @@ struct MicroResult {
   std::size_t local_table_bytes_max = 0;
   // Over the whole run, to the end of the last operation:
   std::uint64_t violations = 0;
+  // Acknowledged updates that are not in memory; below 0: clients that failed had written more.
   std::optional<std::int64_t> lost_updates;
   std::vector<std::string> failures;  // clients that gave up or never finished
   std::uint64_t trace_hash = 0;

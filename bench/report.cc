@@ -85,42 +85,42 @@ Json result_json(const MicroConfig& config, const MicroResult& r, std::string_vi
     by_purpose[std::string{to_string(purpose)}] = r.counts.of(purpose);
   }
   return Json{{"commit", commit},
-                  {"fabric", "sim"},
-                  {"lock", config.lock},
-                  {"seed", config.seed},
-                  {"config", config_json(config)},
-                  {"duration_s", seconds_of(config.duration)},
-                  {"wall_s", r.wall_s},
-                  {"events", r.events},
-                  {"trace_hash", fmt::format("{:016x}", r.trace_hash)},
-                  {"ops", r.ops},
-                  {"throughput_mops", f.throughput_mops},
-                  {"latency_us",
-                   {{"op", latency(r.op_ns)},
-                    {"acquire", latency(r.acquire_ns)},
-                    {"release", latency(r.release_ns)},
-                    {"data", latency(r.data_ns)}}},
-                  {"mn_ops", mn_ops},
-                  {"mn_ops_by_purpose", by_purpose},
-                  {"mn_ops_per_acquire", f.per_acquire},
-                  {"mn_ops_per_release", f.per_release},
-                  {"mn_ops_per_op", f.per_op},
-                  {"refetches_per_release", f.refetches},
-                  {"messages", r.counts.messages},
-                  {"fairness",
-                   {{"overtakes_per_acquire", ratio(r.overtakes_sum, r.acquires)},
-                    {"overtakes",
-                     {{"p50", r.overtakes.quantile(500)},
-                      {"p99", r.overtakes.quantile(990)},
-                      {"max", r.overtakes.max()}}},
-                    {"fifo_violations", r.fifo_violations ? Json(*r.fifo_violations) : Json()},
-                    {"hottest_lock_acquire_us",
-                     {{"p50", us(r.hottest_acquire_ns.quantile(500))},
-                      {"p99", us(r.hottest_acquire_ns.quantile(990))}}}}},
-                  {"local_table_bytes_max", r.local_table_bytes_max},
-      {"lost_updates", r.lost_updates ? Json(*r.lost_updates) : Json()},
-                  {"violations", r.violations},
-                  {"unfinished_clients", r.failures.size()}};
+              {"fabric", "sim"},
+              {"lock", config.lock},
+              {"seed", config.seed},
+              {"config", config_json(config)},
+              {"duration_s", seconds_of(config.duration)},
+              {"wall_s", r.wall_s},
+              {"events", r.events},
+              {"trace_hash", fmt::format("{:016x}", r.trace_hash)},
+              {"ops", r.ops},
+              {"throughput_mops", f.throughput_mops},
+              {"latency_us",
+               {{"op", latency(r.op_ns)},
+                {"acquire", latency(r.acquire_ns)},
+                {"release", latency(r.release_ns)},
+                {"data", latency(r.data_ns)}}},
+              {"mn_ops", mn_ops},
+              {"mn_ops_by_purpose", by_purpose},
+              {"mn_ops_per_acquire", f.per_acquire},
+              {"mn_ops_per_release", f.per_release},
+              {"mn_ops_per_op", f.per_op},
+              {"refetches_per_release", f.refetches},
+              {"messages", r.counts.messages},
+              {"fairness",
+               {{"overtakes_per_acquire", ratio(r.overtakes_sum, r.acquires)},
+                {"overtakes",
+                 {{"p50", r.overtakes.quantile(500)},
+                  {"p99", r.overtakes.quantile(990)},
+                  {"max", r.overtakes.max()}}},
+                {"fifo_violations", r.fifo_violations ? Json(*r.fifo_violations) : Json()},
+                {"hottest_lock_acquire_us",
+                 {{"p50", us(r.hottest_acquire_ns.quantile(500))},
+                  {"p99", us(r.hottest_acquire_ns.quantile(990))}}}}},
+              {"local_table_bytes_max", r.local_table_bytes_max},
+              {"lost_updates", r.lost_updates ? Json(*r.lost_updates) : Json()},
+              {"violations", r.violations},
+              {"unfinished_clients", r.failures.size()}};
 }
 
 // A column of the table: smaller is better, but for throughput.
@@ -179,7 +179,8 @@ std::string table(const std::vector<MicroRun>& runs) {
     text += fmt::format("{:>12}  {:>12}\n", run.result.violations,
                         run.result.lost_updates ? fmt::to_string(*run.result.lost_updates) : "unknown");
   }
-  return text + "* the best of its column; ideal, which costs nothing and cannot exist, does not compete\n";
+  return text +
+         "* the best of its column; ideal, which costs nothing and cannot exist, does not compete\n";
 }
 
 std::string summary(const MicroConfig& c, const MicroResult& r) {

@@ -31,7 +31,7 @@ int exit_status(const std::vector<bench::MicroRun>& runs) {
                  run.result.failures.front());
       if (status == kFine) status = kLiveness;
     }
-    if (run.result.violations > 0 || run.result.lost_updates.value_or(0) != 0) {
+    if (run.result.violations > 0 || run.result.lost_updates.value_or(0) > 0) {
       fmt::print(stderr, "declock: {}: mutual exclusion was violated\n", run.config.lock);
       status = kSafety;
     }
@@ -67,7 +67,8 @@ int run(Options& options) {
     ProgressLine line;
     runs.push_back({config, bench::run_micro(config, [&](double part) {
                       if (stop) throw CannotRun("interrupted; no result was written");
-                      line.show(fmt::format("{}: {:3.0f} % of {} of virtual time", config.lock, part * 100,
+                      line.show(fmt::format("{}: {:3.0f} % of {} of virtual time", config.lock,
+                                            part * 100,
                                             format_duration(config.warmup + config.duration)));
                     })});
   }
@@ -123,8 +124,8 @@ Action add_bench_micro(CLI::App& bench) {
          "When a release reads the queue with its first operation")
       ->check(one_of({"adaptive", "always"}))
       ->default_str("adaptive");
-  add_duration(app, "--slack", c.slack, "declock-slack: how much later a local client may have come", {},
-               milliseconds(30));
+  add_duration(app, "--slack", c.slack, "declock-slack: how much later a local client may have come",
+               {}, milliseconds(30));
   app.add_option("--bound", c.bound, "declock-local-bound: local hand-overs in a row")
       ->check(whole_number(1, 1'000'000));
   add_duration(app, "--duration", c.duration, "Virtual time that is measured", microseconds(1),

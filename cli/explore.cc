@@ -153,9 +153,10 @@ Action add_explore(CLI::App& program) {
   app.add_option("--layout", options->layout, "How the queue lies in memory")
       ->check(one_of({"owner", "ring"}));
   app.add_option("--slots", options->slots, "Slots of the queue")->check(whole_number(1, 64));
-  app.add_option("--program", options->program,
-                 "Operations of each client: r shared, w exclusive, x both ways; + instead of ; puts the "
-                 "next client on the same compute node")
+  app.add_option(
+         "--program", options->program,
+         "Operations of each client: r shared, w exclusive, x both ways; + instead of ; puts the "
+         "next client on the same compute node")
       ->type_name("\"w;r;rrrw\"");
   app.add_option("--without", options->without, "Leave out a rule of the protocol; 'list' shows them")
       ->type_name("RULE");

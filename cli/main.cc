@@ -6,6 +6,7 @@
 #include "commands.h"
 #include "commit.h"
 #include "exit_codes.h"
+#include "output.h"
 
 namespace declock::cli {
 namespace {
@@ -26,7 +27,23 @@ std::string command_path(const CLI::App& app) {
   return path;
 }
 
+// The innermost command that was named has subcommands and was given none of them.
+std::string command_needed(const CLI::App& program) {
+  const CLI::App* app = &program;
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+  std::string accepted;
+  for (const CLI::App* sub : app->get_subcommands([](const CLI::App*) { return true; })) {
+    accepted += (accepted.empty() ? "" : ", ") + sub->get_name();
+  }
+  const std::vector<std::string> rest = program.remaining(true);
+  return fmt::format(
+      "{}; commands of '{}' are {}",
+      rest.empty() ? "a command is missing" : fmt::format("'{}' is no command", rest.front()),
+      command_path(program), accepted);
+}
+
 int main(int argc, char** argv) {
+  open_standard_descriptors();
   CLI::App program{"DecLock: a reader-writer lock for disaggregated memory", "declock"};
   program.set_version_flag("--version", "declock " DECLOCK_COMMIT);
   program.require_subcommand(1);
@@ -40,9 +57,14 @@ int main(int argc, char** argv) {
     program.parse(argc, argv);
     const CLI::App* chosen = program.get_subcommands().front();
     if (chosen == &bench) chosen = bench.get_subcommands().front();
-    return actions.at(chosen->get_name())();
+    const int status = actions.at(chosen->get_name())();
+    flush_standard_output();
+    return status;
   } catch (const CLI::Success& asked) {
-    return program.exit(asked);  // --help, --version
+    program.exit(asked);  // --help, --version
+    return std::fflush(stdout) == 0 ? kFine : fail(kIncomplete, "standard output could not be written");
+  } catch (const CLI::RequiredError&) {
+    return fail(kBadInput, command_needed(program));
   } catch (const CLI::ParseError& error) {
     return fail(kBadInput, fmt::format("{}; see '{} --help'", error.what(), command_path(program)));
   } catch (const BadInput& error) {
@@ -51,6 +73,8 @@ int main(int argc, char** argv) {
     return fail(kIncomplete, error.what());
   } catch (const std::bad_alloc&) {
     return fail(kIncomplete, "out of memory; use fewer locks, clients or states");
+  } catch (const std::exception& error) {
+    return fail(kIncomplete, error.what());
   }
 }
 

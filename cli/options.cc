@@ -22,7 +22,8 @@ CLI::Validator whole_number(std::uint64_t low, std::uint64_t high) {
   return CLI::Validator(
       [=](const std::string& text) {
         std::uint64_t value = 0;
-        if (parses(text, value) && value >= low && value <= high) return std::string{};
+        const bool octal = text.size() > 1 && text[0] == '0';  // it would be taken for that later on
+        if (!octal && parses(text, value) && value >= low && value <= high) return std::string{};
         return fmt::format("'{}' is not a whole number from {} to {}", text, low, high);
       },
       fmt::format("{}..{}", low, high));

@@ -74,6 +74,18 @@ void ResultFile::write(const std::string& text) {
   temporary_.clear();
 }
 
+void open_standard_descriptors() {
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
+    if (::fcntl(descriptor, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);
+  }
+}
+
+void flush_standard_output() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw CannotRun(fmt::format("standard output could not be written: {}", std::strerror(errno)));
+  }
+}
+
 ProgressLine::ProgressLine() : visible_(::isatty(STDERR_FILENO) == 1) {}
 
 ProgressLine::~ProgressLine() {

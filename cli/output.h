@@ -33,12 +33,17 @@ class ProgressLine {
  public:
   ProgressLine();
   ~ProgressLine();
-  bool visible() const { return visible_; }
   void show(const std::string& text);
 
  private:
   bool visible_;
 };
+
+// Opens those of 0, 1 and 2 that are closed, so that no result file gets their number.
+void open_standard_descriptors();
+
+// Throws CannotRun if not all of it could be written.
+void flush_standard_output();
 
 // Set by Ctrl-C from now on; a second Ctrl-C ends the program at once.
 const std::atomic<bool>& interrupted();

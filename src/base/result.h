@@ -23,7 +23,7 @@ constexpr std::string_view to_string(Errc code) {
     case Errc::outcome_unknown:
       return "outcome unknown";
     case Errc::stuck:
-      return "stuck";
+      return "stuck: the lock needs a reset, and resets are not there yet";
   }
   return "?";
 }

@@ -15,7 +15,7 @@ CqlLock<kRules>::CqlLock(Endpoint& endpoint, const LockShape& shape, Membership 
 
 template <Rules kRules>
 Task<Result<Hold>> CqlLock<kRules>::acquire_since(RemoteAddr lock, Mode mode, Timestamp asked,
-                                                      Op* object) {
+                                                  Op* object) {
   for (;;) {  // once more after each reset that came between, and those are rare and bounded in time
     Op enter = Op::fetch_add(lock, shape_.header.acquire_delta(mode), Purpose::acquire);
     const Result<void> posted = co_await endpoint_.post(enter, object);
@@ -30,7 +30,7 @@ Task<Result<Hold>> CqlLock<kRules>::acquire_since(RemoteAddr lock, Mode mode, Ti
     }
     // H24: the ticket is about to repeat. H10: more requests than members; an entry would hit
     // another's.
-    if (found.end() >= shape_.header.ticket_limit() || found.qsize >= shape_.slots) {
+    if (found.end() >= shape_.ticket_limit() || found.qsize >= shape_.slots) {
       co_return Failure{Errc::stuck};
     }
     const bool held = found.qsize == 0 || (mode == Mode::shared && found.wcnt == 0);
@@ -44,7 +44,7 @@ Task<Result<Hold>> CqlLock<kRules>::acquire_since(RemoteAddr lock, Mode mode, Ti
 
 template <Rules kRules>
 Task<Result<Hold>> CqlLock<kRules>::enqueue_and_wait(RemoteAddr lock, Mode mode, Timestamp asked,
-                                                          Header found) {
+                                                     Header found) {
   const Ticket ticket = found.end();
   Wait grant{inbox_, GrantKey{lock, found.epoch, ticket}};
 
@@ -87,7 +87,7 @@ Entry CqlLock<kRules>::entry_for(Ticket ticket, Epoch epoch, Mode mode, Timestam
   if (shape_.queue == QueueLayout::owner) {
     return {static_cast<std::uint32_t>(ticket.value), epoch, mode, asked, self_.worker};
   }
-  const auto version = static_cast<std::uint16_t>(ticket.value / shape_.slots + 1);
+  const auto version = static_cast<std::uint16_t>(shape_.ring_version(ticket));
   return {RingTag{version, self_.slot}.packed(), epoch, mode, asked, self_.worker};
 }
 

@@ -1,8 +1,7 @@
 // The CQL lock (cooperative queue-notify locking, paper section 4): a queue on the memory node that one
 // fetch-and-add enters, and one message between compute nodes that hands the lock over.
 //
-//   acquire   FAA the header: qsize += 1, wcnt += exclusive. What it returns says whether the lock is
-//   held
+//   acquire   FAA the header: qsize += 1, wcnt += exclusive. What it returns says whether the lock is held
 //             now; if not, WRITE an entry that says who waits, and wait for a grant.
 //   release   FAA the header: ticket += 1, qsize -= 1, wcnt -= exclusive. If what it returns says that
 //             somebody waits whom this release makes the next holder, send a grant: a READ of the

@@ -59,14 +59,10 @@ class QueueView {
     if (shape_.queue == QueueLayout::owner) return false;
     for (Ticket t = begin_; t < end_; t.value += 1) {
       const Entry entry = ring_entry(t);
-      const int ahead = RingTag::unpack(entry.tag).version - ring_version(t);
-      if (entry.epoch == epoch_ && ahead > 0) return true;
+      const bool later = RingTag::unpack(entry.tag).version > shape_.ring_version(t);
+      if (entry.epoch == epoch_ && later) return true;
     }
     return false;
-  }
-
-  std::uint16_t ring_version(Ticket t) const {
-    return static_cast<std::uint16_t>(t.value / shape_.slots + 1);
   }
 
  private:
@@ -87,7 +83,7 @@ class QueueView {
   void see_ring_slot(Ticket t, Fn& fn) const {
     const Entry entry = ring_entry(t);
     const RingTag tag = RingTag::unpack(entry.tag);
-    if (entry.epoch != epoch_ || tag.version != ring_version(t)) return;
+    if (entry.epoch != epoch_ || tag.version != shape_.ring_version(t)) return;
     fn(Waiter{t, entry.mode, tag.owner, entry.worker, entry.timestamp});
   }
 

@@ -39,7 +39,7 @@ Task<Result<void>> CqlLock<kRules>::hand_over(Hold hold, Header found, std::span
   Worker& worker = endpoint_.worker();
   const Time deadline = worker.now() + options_.refetch_max;
   const Ticket h{found.ticket.value + 1};
-  Ticket owed = h;  // the first ticket in [h, T) that was not granted yet
+  Ticket owed = h;  // the first that was not granted yet: h until all is settled, but without rule H29
 
   for (;;) {  // ends at the deadline at the latest (H15)
     const QueueView<kRules> view{shape_, queue, found.epoch, h, found.end()};

@@ -53,9 +53,10 @@ std::size_t client_count(const Program& program) {
 
 Result<std::vector<Program>, std::string> parse_programs(std::string_view text) {
   const auto wrong = [&](std::string_view what) {
-    return Failure{fmt::format("program '{}': {}; write a client's operations as letters r (shared), w "
-                               "(exclusive) or x (either) and put ';' between clients, as in \"w;r;rrrw\"",
-                               text, what)};
+    return Failure{
+        fmt::format("program '{}': {}; write a client's operations as letters r (shared), w "
+                    "(exclusive) or x (either) and put ';' between clients, as in \"w;r;rrrw\"",
+                    text, what)};
   };
   struct Place {
     std::size_t node, client, operation;
@@ -77,7 +78,8 @@ Result<std::vector<Program>, std::string> parse_programs(std::string_view text) 
     }
   }
   if (program.back().back().empty()) return wrong("a client has no operation");
-  if (client_count(program) > kClientsMax) return wrong(fmt::format("more than {} clients", kClientsMax));
+  if (client_count(program) > kClientsMax)
+    return wrong(fmt::format("more than {} clients", kClientsMax));
   if (operations > kOperationsMax) return wrong(fmt::format("more than {} operations", kOperationsMax));
   if (either.size() > 12) return wrong("more than 12 x");
 

@@ -128,7 +128,8 @@ class Search {
     std::vector<std::uint32_t> fill(begin.begin(), begin.end() - 1);
     for (std::uint32_t from = 0; from < nodes_.size(); ++from) {
       const std::size_t end = from + 1 < nodes_.size() ? nodes_[from + 1].first_edge : edges_.size();
-      for (std::size_t e = nodes_[from].first_edge; e < end; ++e) predecessors[fill[edges_[e]]++] = from;
+      for (std::size_t e = nodes_[from].first_edge; e < end; ++e)
+        predecessors[fill[edges_[e]]++] = from;
     }
     std::vector<bool> can_end(nodes_.size());
     std::vector<std::uint32_t> todo = ends_;
@@ -179,9 +180,9 @@ class Search {
   World world_;
   SearchLimits limits_;
   StateSet seen_;
-  std::vector<Node> nodes_;            // by the number of the state: in the order of their distance
-  std::vector<std::uint32_t> edges_;   // to which state, for each state's choices in turn
-  std::vector<std::uint32_t> ends_;    // states in which all is done
+  std::vector<Node> nodes_;           // by the number of the state: in the order of their distance
+  std::vector<std::uint32_t> edges_;  // to which state, for each state's choices in turn
+  std::vector<std::uint32_t> ends_;   // states in which all is done
   std::vector<sim::Choice> path_;
   std::vector<sim::Choice> choices_;
   Finding finding_;

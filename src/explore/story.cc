@@ -47,11 +47,16 @@ class Narrator {
 
   static std::string_view name(const sim::Flight::Step& step) {
     switch (step.kind) {
-      case OpKind::read: return "READ";
-      case OpKind::write: return "WRITE";
-      case OpKind::fetch_add: return "FAA";
-      case OpKind::compare_swap: return "CAS";
-      case OpKind::masked_compare_swap: return "masked CAS";
+      case OpKind::read:
+        return "READ";
+      case OpKind::write:
+        return "WRITE";
+      case OpKind::fetch_add:
+        return "FAA";
+      case OpKind::compare_swap:
+        return "CAS";
+      case OpKind::masked_compare_swap:
+        return "masked CAS";
     }
     return "?";
   }
@@ -176,7 +181,8 @@ std::vector<std::string> tell_story(const Scenario& scenario, const Finding& fin
     consequences.clear();
     engine.perform(choice);
     lines.push_back(fmt::format("{:3}. {} {}: {}{}", lines.size() + 1,
-                                choice.kind == sim::Choice::Kind::resume ? "client" : party, who, what, consequences));
+                                choice.kind == sim::Choice::Kind::resume ? "client" : party, who, what,
+                                consequences));
   }
   lines.push_back(
       fmt::format("     {}: {}", to_string(finding.violation->kind), finding.violation->text));

@@ -24,27 +24,29 @@ std::string_view to_string(Violation::Kind kind) {
   return "?";
 }
 
-World::World(const Scenario& scenario) : scenario_(scenario) { build(); }
+World::World(const Scenario& scenario) : scenario_(scenario) {
+  build();
+}
 
 World::~World() {
   for (Client& client : clients_) client.task.reset();
 }
 
-// Locks keep nothing of a finished run but memory, so a world is built once and restarted often; only the
-// hierarchical lock, whose local tables may be in the middle of something, is built anew.
 void World::build() {
   clients_.clear();
   family_.reset();
-  const std::size_t members = scenario_.members();
-  locks::FamilyConfig config{.lock = scenario_.lock,
-                             .cns = static_cast<std::uint32_t>(members),
-                             .slots = scenario_.slots,
-                             .release_read = scenario_.release_read,
-                             .bound = 1};
-  family_ = scenario_.lock == "cql"
-                ? make_cql_family(scenario_.left_out, scenario_.shape(),
-                                  {.release_read = scenario_.release_read})
-                : locks::make_family(config);
+  if (scenario_.family) {
+    family_ = scenario_.family();
+  } else if (scenario_.lock == "cql") {
+    family_ = make_cql_family(scenario_.left_out, scenario_.shape(),
+                              {.release_read = scenario_.release_read});
+  } else {
+    family_ = locks::make_family({.lock = scenario_.lock,
+                                  .cns = static_cast<std::uint32_t>(scenario_.members()),
+                                  .slots = scenario_.slots,
+                                  .release_read = scenario_.release_read,
+                                  .bound = 1});
+  }
   engine_ = std::make_unique<sim::SteppedEngine>(family_->stride() / 8 + 1);
   engine_->observe(this);
   std::uint32_t index = 0;
@@ -66,7 +68,7 @@ void World::restart() {
     client.behind.clear();
   }
   if (scenario_.lock == "cql") {
-    engine_->restart();
+    engine_->restart();  // the flat lock keeps nothing; others may be in the middle of something
   } else {
     const auto posted = std::move(engine_->posted);
     const auto sent = std::move(engine_->sent);
@@ -143,7 +145,8 @@ Task<Result<void>> World::Client::operate(Mode mode) {
     world.report(Violation::Kind::stale_read,
                  fmt::format("client {} reads {} after {} updates", index, value, world.updates_));
   }
-  co_await world.engine_->pause(static_cast<std::uint8_t>(index), endpoint.id());  // the critical section
+  co_await world.engine_->pause(static_cast<std::uint8_t>(index),
+                                endpoint.id());  // the critical section
   world.holders_.leave(0, mode);
   world.tell("leaves");
   if (writes) {
@@ -174,7 +177,8 @@ void World::enter(std::uint32_t client, Mode mode) {
   // Only the flat queue promises the order of its fetch-and-adds.
   if (fairness_->granted(client).by_queue > 0 && scenario_.lock == "cql") {
     report(Violation::Kind::order,
-           fmt::format("client {} enters before a conflicting request that was in the queue first", client));
+           fmt::format("client {} enters before a conflicting request that was in the queue first",
+                       client));
   }
 }
 
@@ -191,7 +195,8 @@ void World::report(Violation::Kind kind, std::string text) {
 void World::check_end() {
   const std::uint64_t updates = engine_->memory(MnId{0}).load(object().offset);
   if (scenario_.piggyback && updates != updates_) {
-    report(Violation::Kind::stale_read, fmt::format("{} of {} updates are lost", updates_ - updates, updates_));
+    report(Violation::Kind::stale_read,
+           fmt::format("{} of {} updates are lost", updates_ - updates, updates_));
   }
   if (!scenario_.has_queue()) return;
   const Header header = scenario_.shape().header.decode(engine_->memory(MnId{0}).load(0));
@@ -199,8 +204,9 @@ void World::check_end() {
   for (const Client& client : clients_) tickets += client.operations.size();
   if (scenario_.hierarchical()) tickets = header.ticket.value;
   if (header == Header{.ticket = Ticket{tickets}}) return;
-  report(Violation::Kind::left_over, fmt::format("in the end the header says ticket {}, qsize {}, wcnt {}",
-                                                 header.ticket.value, header.qsize, header.wcnt));
+  report(Violation::Kind::left_over,
+         fmt::format("in the end the header says ticket {}, qsize {}, wcnt {}", header.ticket.value,
+                     header.qsize, header.wcnt));
 }
 
 std::string World::unfinished_clients() const {

@@ -29,6 +29,8 @@ struct Scenario {
   LeftOut left_out{};  // of `cql`
   cql::ReleaseRead release_read = cql::ReleaseRead::adaptive;
   bool piggyback = false;  // sections use an object, with the lock's doorbells
+  // For tests: a lock that is not in the list.
+  std::function<std::unique_ptr<locks::LockFamily>()> family{};
 
   // Does each compute node, rather than each client, have a slot in the queue?
   bool hierarchical() const { return lock.starts_with("declock-"); }
@@ -77,7 +79,13 @@ class World final : private sim::EffectObserver {
   struct Client {
     Client(World& w, std::uint32_t i, std::uint32_t n, const Operations& ops, sim::SimEndpoint& e,
            std::unique_ptr<LockClient> l)
-        : world(w), index(i), node(n), operations(ops), endpoint(e), lock(std::move(l)), behind(frames()) {}
+        : world(w),
+          index(i),
+          node(n),
+          operations(ops),
+          endpoint(e),
+          lock(std::move(l)),
+          behind(frames()) {}
 
     World& world;
     std::uint32_t index;

@@ -34,11 +34,18 @@ Task<Result<Hold>> HierWorker::lock(RemoteAddr addr, Mode mode, Op* object) {
   for (;;) {  // at most twice: `look` comes only where nobody has looked for a while
     const LocalLocks::Entry entry = locals_.enter(addr, me, self_.worker, endpoint_.worker().now());
     switch (entry) {
-      case LocalLocks::Entry::acquire: co_return co_await acquire(addr, mode, mode, me.asked, object);
-      case LocalLocks::Entry::joined: co_return me.hold;
-      case LocalLocks::Entry::look: co_await look(me.hold); continue;
-      case LocalLocks::Entry::look_and_wait: behind_.spawn(look(me.hold)); break;
-      case LocalLocks::Entry::wait: break;
+      case LocalLocks::Entry::acquire:
+        co_return co_await acquire(addr, mode, mode, me.asked, object);
+      case LocalLocks::Entry::joined:
+        co_return me.hold;
+      case LocalLocks::Entry::look:
+        co_await look(me.hold);
+        continue;
+      case LocalLocks::Entry::look_and_wait:
+        behind_.spawn(look(me.hold));
+        break;
+      case LocalLocks::Entry::wait:
+        break;
     }
     co_await Granted{me};
     if (me.error != Errc::ok) co_return Failure{me.error};
@@ -46,7 +53,8 @@ Task<Result<Hold>> HierWorker::lock(RemoteAddr addr, Mode mode, Op* object) {
   }
 }
 
-Task<Result<Hold>> HierWorker::acquire(RemoteAddr addr, Mode mode, Mode as, Timestamp asked, Op* object) {
+Task<Result<Hold>> HierWorker::acquire(RemoteAddr addr, Mode mode, Mode as, Timestamp asked,
+                                       Op* object) {
   const Result<Hold> hold = co_await cql_.acquire_since(addr, mode, asked, object);
   if (hold) {
     locals_.acquired(*hold, as, endpoint_.worker().now());
@@ -78,7 +86,8 @@ Task<Result<void>> HierWorker::unlock(Hold hold, Op* object) {
   if (leave.kind == LocalLocks::Leave::Kind::nothing) co_return Result<void>{};
   Completion done;
   behind_.spawn(release_cql(leave.hold, object, leave.successor == nullptr, done));
-  if (leave.successor != nullptr) behind_.spawn(acquire_for(hold.lock, *leave.successor, leave.successor_mode));
+  if (leave.successor != nullptr)
+    behind_.spawn(acquire_for(hold.lock, *leave.successor, leave.successor_mode));
   co_return co_await done;
 }
 

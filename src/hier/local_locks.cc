@@ -145,7 +145,8 @@ LocalLocks::Leave LocalLocks::leave(RemoteAddr addr, WorkerId worker, bool unwri
   if (choice.candidate != nullptr) {
     unlink(lock, *choice.candidate);
     leave.successor_mode = choice.candidate->mode;
-    if (policy_.kind == PolicyKind::slack && first_of(lock, Mode::exclusive)) leave.successor_mode = Mode::exclusive;
+    if (policy_.kind == PolicyKind::slack && first_of(lock, Mode::exclusive))
+      leave.successor_mode = Mode::exclusive;
     lock.state = LocalLock::State::acquiring;
   } else {
     lock.state = LocalLock::State::releasing;
@@ -222,7 +223,8 @@ LocalLock& LocalLocks::insert(RemoteAddr addr) {
   lock.next_in_bucket = bucket(addr);
   bucket(addr) = number;
   in_use_ += 1;
-  const std::size_t bytes = locks_.size() * (sizeof(LocalLock) + 2 * sizeof(void*)) + buckets_.size() * 4;
+  const std::size_t bytes =
+      locks_.size() * (sizeof(LocalLock) + 2 * sizeof(void*)) + buckets_.size() * 4;
   bytes_max_ = std::max(bytes_max_, bytes);
   return lock;
 }

@@ -33,7 +33,7 @@ struct LocalWaiter {
   std::coroutine_handle<> coroutine{};
   Op* object = nullptr;  // to be read along, should somebody acquire the CQL lock for it
   bool granted = false;
-  Hold hold{};           // once granted
+  Hold hold{};            // once granted
   Errc error = Errc::ok;  // granted nothing: the acquisition failed
   LocalWaiter* next = nullptr;
 };
@@ -44,16 +44,17 @@ struct LocalLock {
   State state = State::acquiring;
   Hold hold;  // of the CQL lock. Its mode is the mode that is released, whoever releases it (H11).
   std::uint32_t holders = 0;
-  Mode held_as = Mode::shared;  // by the clients; under `slack` readers may share what the CN has exclusively
-  std::uint32_t in_a_row = 0;                  // local hand-overs since the CQL lock was acquired
-  std::optional<Timestamp> remote;             // the remote client known to have waited longest
-  bool looking = false;                        // a prefetch is under way
-  std::uint32_t joins = 0;                     // readers that joined since somebody looked at the queue
-  Time looked;                                 // when that was
-  WorkerId releasing_worker;                   // state releasing
-  LocalWaiter* first = nullptr;                // in the order of arrival
+  Mode held_as =
+      Mode::shared;  // by the clients; under `slack` readers may share what the CN has exclusively
+  std::uint32_t in_a_row = 0;       // local hand-overs since the CQL lock was acquired
+  std::optional<Timestamp> remote;  // the remote client known to have waited longest
+  bool looking = false;             // a prefetch is under way
+  std::uint32_t joins = 0;          // readers that joined since somebody looked at the queue
+  Time looked;                      // when that was
+  WorkerId releasing_worker;        // state releasing
+  LocalWaiter* first = nullptr;     // in the order of arrival
   LocalWaiter* last = nullptr;
-  std::uint32_t next_in_bucket = 0;            // of the table; 0: none
+  std::uint32_t next_in_bucket = 0;  // of the table; 0: none
 };
 
 class LocalLocks {
@@ -62,10 +63,10 @@ class LocalLocks {
 
   // What a client that wants the lock does next.
   enum class Entry : std::uint8_t {
-    acquire,  // it was free: acquire the CQL lock, then call acquired()
-    joined,   // the client is a holder now, with *hold
-    look,     // look at the queue for remote waiters, call looked(), then enter again
-    wait,     // it is queued: suspend
+    acquire,        // it was free: acquire the CQL lock, then call acquired()
+    joined,         // the client is a holder now, with *hold
+    look,           // look at the queue for remote waiters, call looked(), then enter again
+    wait,           // it is queued: suspend
     look_and_wait,  // queued as well, and it is this client's turn to look
   };
   Entry enter(RemoteAddr addr, LocalWaiter& waiter, WorkerId worker, Time now);
@@ -82,8 +83,8 @@ class LocalLocks {
     enum class Kind : std::uint8_t {
       nothing,      // others hold the lock, or it was handed over
       write_first,  // a local client is next: write the object, then leave again
-      release,  // release the CQL lock with `hold`; then call released(), or
-                // acquire it again for `successor`, behind the release on the same endpoint
+      release,      // release the CQL lock with `hold`; then call released(), or
+                    // acquire it again for `successor`, behind the release on the same endpoint
     };
     Kind kind = Kind::nothing;
     Hold hold{};

@@ -10,9 +10,9 @@
 namespace declock::hier {
 
 enum class PolicyKind : std::uint8_t {
-  task_fair,      // in the order in which clients asked, local or remote
-  phase_fair,     // the same among local and remote, but readers and writers take turns among local ones
-  slack,          // phase-fair, and a local client may go first if it asked at most a little later
+  task_fair,   // in the order in which clients asked, local or remote
+  phase_fair,  // the same among local and remote, but readers and writers take turns among local ones
+  slack,       // phase-fair, and a local client may go first if it asked at most a little later
   remote_prefer,  // local only if nobody remote is known to wait
   local_prefer,   // local whenever somebody local waits
   local_bound,    // local, a bounded number of times in a row
@@ -45,10 +45,14 @@ struct Policy {
     switch (kind) {
       case PolicyKind::task_fair:
       case PolicyKind::phase_fair:
-      case PolicyKind::slack: return in_time(asked, remote);
-      case PolicyKind::remote_prefer: return !remote;
-      case PolicyKind::local_prefer: return true;
-      case PolicyKind::local_bound: return in_a_row < bound;
+      case PolicyKind::slack:
+        return in_time(asked, remote);
+      case PolicyKind::remote_prefer:
+        return !remote;
+      case PolicyKind::local_prefer:
+        return true;
+      case PolicyKind::local_bound:
+        return in_a_row < bound;
     }
     return false;
   }

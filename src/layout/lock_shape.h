@@ -26,6 +26,16 @@ struct LockShape {
     CHECK(slot_count >= 1 && (layout == QueueLayout::ring || slot_count >= members));
   }
 
+  // Ring: how often the ring was traversed before this ticket, plus one. An entry has 16 bits for it.
+  constexpr std::uint64_t ring_version(Ticket ticket) const { return ticket.value / slots + 1; }
+
+  // Tickets from here on need a reset first: the ticket would repeat (H24), or the ring's version.
+  constexpr Ticket ticket_limit() const {
+    const Ticket limit = header.ticket_limit();
+    const std::uint64_t versions = std::uint64_t{0xFFFF} * slots;
+    return queue == QueueLayout::ring && versions < limit.value ? Ticket{versions} : limit;
+  }
+
   // What a releaser reads: header and slots.
   constexpr std::uint32_t queue_words() const { return 1 + slots; }
   constexpr std::uint64_t bytes() const { return (queue_words() + 1) * std::uint64_t{8}; }

@@ -100,6 +100,37 @@ TEST_F(Cli, ExploreTellsTheStoryOfAViolation) {
   EXPECT_GT(json["story"].size(), 10u);
 }
 
+TEST_F(Cli, ASafetyViolationHasItsOwnStatus) {
+  const Outcome outcome = run("explore --program 'w;w;w' --without ticket-match --json -");
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["verdict"], "order");
+}
+
+TEST_F(Cli, AllLocksMakeOneTable) {
+  const std::string result = folder_ / "all.json";
+  const Outcome outcome = run(kQuick + "--lock all --piggyback --json " + result);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(slurp(result));
+  ASSERT_TRUE(json.is_array());
+  for (const auto& run : json) {
+    EXPECT_NE(outcome.out.find(run["lock"].get<std::string>()), std::string::npos);
+    EXPECT_EQ(run["violations"], 0);
+    EXPECT_EQ(run["lost_updates"], 0);
+  }
+  EXPECT_GE(json.size(), 12u);
+}
+
+TEST_F(Cli, StandardOutputThatIsClosedOrFullIsNoticed) {
+  const std::string result = folder_ / "result.json";
+  const auto shell = [](const std::string& command) {
+    return WEXITSTATUS(std::system(command.c_str()));
+  };
+  EXPECT_EQ(shell(fmt::format("{} {} --json {} >&-", DECLOCK_PROGRAM, kQuick, result)), 0);
+  EXPECT_TRUE(nlohmann::json::accept(slurp(result))) << "the summary must not get into the result";
+  EXPECT_EQ(shell(fmt::format("{} {} >/dev/full 2>/dev/null", DECLOCK_PROGRAM, kQuick)), 2);
+  EXPECT_EQ(shell(fmt::format("{} nic >/dev/full 2>/dev/null", DECLOCK_PROGRAM)), 2);
+}
+
 TEST_F(Cli, ExploreSaysCleanAndCountsStates) {
   const Outcome outcome = run("explore --program 'w;r' --json -");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
@@ -131,9 +162,10 @@ TEST_F(Cli, HelpIsThereForEveryCommand) {
 }
 
 TEST_F(Cli, RefusesBadUsageInOneLine) {
-  expect_refused("", "subcommand");
-  expect_refused("frobnicate", "--help");
-  expect_refused("bench", "subcommand");
+  expect_refused("", "commands of 'declock' are bench");
+  expect_refused("frobnicate", "'frobnicate' is no command");
+  expect_refused("bench", "micro");
+  expect_refused("bench mico", "'mico' is no command");
   expect_refused("bench micro --lokc cql", "--lokc");
   expect_refused("bench micro --lock qcl", "cql|caslock");
   expect_refused("bench micro --fabric shm", "sim");
@@ -141,8 +173,13 @@ TEST_F(Cli, RefusesBadUsageInOneLine) {
   expect_refused("bench micro --clients -3", "1 to 1024");
   expect_refused("bench micro --clients", "--clients");
   expect_refused("bench micro --clients 1e9", "1 to 1024");
+  expect_refused("bench micro --clients 010", "1 to 1024");
+  expect_refused("bench micro --lock ideal --cns 1024 --clients 1024", "65535");
+  expect_refused("bench micro --cn-latency 4", "1x to 1000x");
+  expect_refused("bench micro --slack -1us", "100ms");
+  expect_refused("bench micro --release-read never", "adaptive|always");
   expect_refused("bench micro --cns 0", "1 to 1024");
-  expect_refused("bench micro --cns 100 --clients 100", "1024");
+  expect_refused("bench micro --lock cql --cns 100 --clients 100", "1024");
   expect_refused("bench micro --locks 1000000000000", "100000000");
   expect_refused("bench micro --locks 0", "1 to 100000000");
   expect_refused("bench micro --zipf -1", "0 to 10");
@@ -159,6 +196,7 @@ TEST_F(Cli, RefusesBadUsageInOneLine) {
   expect_refused("explore --slots 2", "--slots");
   expect_refused("explore --program 'w;z'", "'z'");
   expect_refused("explore --without H99", "H99");
+  expect_refused("explore --lock dslr --without H28", "--lock cql");
   expect_refused("explore --max-states 0", "1 to");
   expect_refused("explore --jobs 0", "1 to");
 }

@@ -134,7 +134,7 @@ TEST(Micro, TheSameSeedGivesTheSameResultAndAnotherSeedAnother) {
 // purpose; anything else that does is a bug.
 TEST(Micro, TheTraceIsTheSameEverywhere) {
   MicroConfig config = small();
-  EXPECT_EQ(run_micro(config).trace_hash, 4224465600394026218u);
+  EXPECT_EQ(run_micro(config).trace_hash, 10438096223300898261u);
   config.lock = "ideal";
   EXPECT_EQ(run_micro(config).trace_hash, 6515121492997970281u);
 }

@@ -11,7 +11,7 @@ TEST(NicFile, HasEveryFieldAndComesBackAsItWas) {
   NicModel model;
   model.name = "other";
   model.one_way_ns = 1234;
-  model.think_max_ns = 0;
+  model.think_max_ns = 1;
   const auto read = nic_from_json(to_json(model));
   ASSERT_TRUE(read);
   EXPECT_EQ(*read, model);
@@ -43,7 +43,11 @@ TEST(NicFile, RefusesWhatItDoesNotKnowOrCannotBe) {
   EXPECT_FALSE(with("processing_units", 0));
   EXPECT_FALSE(with("atomic_slots", 0));
   EXPECT_FALSE(with("name", 7));
-  EXPECT_TRUE(with("one_way_ns", 0));
+  EXPECT_FALSE(with("one_way_ns", 0));  // time must go on
+  EXPECT_FALSE(with("think_max_ns", 0));
+  EXPECT_TRUE(with("atomic_ns", 0));
+  EXPECT_FALSE(nic_from_json("{\"name\":\"x\",\"one_way_ns\":" + std::string(50'000, '[') +
+                             std::string(50'000, ']') + "}"));
   EXPECT_FALSE(nic_from_json("[]"));
   EXPECT_FALSE(nic_from_json("{"));
   EXPECT_FALSE(nic_from_json(""));

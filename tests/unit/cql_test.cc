@@ -196,7 +196,7 @@ TEST(Cql, DoesNotWriteAnEntryWhenTheQueueIsFull) {  // H10
 
 TEST(Cql, StopsBeforeTicketsRepeat) {  // H24
   Lab lab{2};
-  const std::uint64_t limit = lab.shape.header.ticket_limit().value;
+  const std::uint64_t limit = lab.shape.ticket_limit().value;
   Visit before, after;
   lab.set_header({.ticket = Ticket{limit - 1}});
   lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::shared, {}, before));

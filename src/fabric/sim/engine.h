@@ -117,7 +117,6 @@ class Engine {
 
   Memory& memory(MnId mn) { return memories_.at(mn.value); }
   void observe(EffectObserver* observer) { observer_ = observer; }
-  std::uint64_t seed() const { return seed_; }
   OpCounts counts() const;
 
   // A digest of everything that happened so far, in order.

@@ -23,7 +23,7 @@ struct Field {
 
 constexpr std::int64_t kSecondNs = 1'000'000'000;
 constexpr std::array<Field, 16> kFields{{
-    {"one_way_ns", &NicModel::one_way_ns, 0, kSecondNs},
+    {"one_way_ns", &NicModel::one_way_ns, 1, kSecondNs},
     {"verb_cpu_ns", &NicModel::verb_cpu_ns, 0, kSecondNs},
     {"processing_units", &NicModel::processing_units, 1, 1024},
     {"read_write_ns", &NicModel::read_write_ns, 0, kSecondNs},
@@ -38,7 +38,7 @@ constexpr std::array<Field, 16> kFields{{
     {"hiccup_one_in", &NicModel::hiccup_one_in, 0, kSecondNs},
     {"torn_read_one_in", &NicModel::torn_read_one_in, 0, kSecondNs},
     {"torn_read_gap_ns", &NicModel::torn_read_gap_ns, 0, kSecondNs},
-    {"think_max_ns", &NicModel::think_max_ns, 0, kSecondNs},
+    {"think_max_ns", &NicModel::think_max_ns, 1, kSecondNs},
 }};
 
 bool known(const std::string& key) {
@@ -80,7 +80,8 @@ Result<NicModel, std::string> nic_from_json(std::string_view text) {
     const Json& value = json[field.name];
     if (!value.is_number_integer() || value < field.low || value > field.high) {
       return Failure{fmt::format("field '{}' is {}; it takes a whole number from {} to {}", field.name,
-                                 value.dump(), field.low, field.high)};
+                                 value.is_primitive() ? value.dump() : value.type_name(), field.low,
+                                 field.high)};
     }
     model.*field.member = value.get<std::int64_t>();
   }

@@ -128,8 +128,7 @@ void SteppedEngine::on_disarm(Timer& timer) {
   std::erase_if(alarms_, [&](const Alarm& a) { return a.timer == &timer; });
 }
 
-// The first chain whose effects are not all done; its next step is no read, since reads begin by
-// themselves.
+// The first chain whose effects are not all done.
 Flight* SteppedEngine::next_to_take(const Lane& lane) {
   for (Flight* flight : lane.flights) {
     if (flight->taken < flight->count) return flight;

@@ -69,7 +69,9 @@ class SteppedEngine final : public Engine {
       std::erase_if(engine_.pauses_, [&](const Paused& p) { return p.client == client_; });
     }
     bool await_ready() const noexcept { return false; }
-    void await_suspend(std::coroutine_handle<> waiter) { engine_.pauses_.push_back({client_, at_, waiter}); }
+    void await_suspend(std::coroutine_handle<> waiter) {
+      engine_.pauses_.push_back({client_, at_, waiter});
+    }
     void await_resume() const noexcept {}
 
    private:

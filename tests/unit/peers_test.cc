@@ -1,7 +1,6 @@
-#include "peers/ideal.h"
-
 #include <gtest/gtest.h>
 
+#include "peers/ideal.h"
 #include "support/lab.h"
 
 namespace declock {

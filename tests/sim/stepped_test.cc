@@ -1,0 +1,164 @@
+// The stepped engine offers everything that can happen, and nothing else.
+#include "sim/stepped.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "runtime/task.h"
+
+namespace declock::sim {
+namespace {
+
+constexpr RemoteAddr at(std::uint64_t word) {
+  return {MnId{0}, 8 * word};
+}
+
+class Stepped : public testing::Test {
+ protected:
+  Stepped()
+      : engine{4},
+        a{engine.add_endpoint(engine.add_worker())},
+        b{engine.add_endpoint(engine.add_worker())} {}
+
+  std::vector<Choice> choices(Choice::Kind kind) {
+    std::vector<Choice> all, some;
+    engine.enabled(all);
+    std::copy_if(all.begin(), all.end(), std::back_inserter(some),
+                 [&](const Choice& c) { return c.kind == kind; });
+    return some;
+  }
+  void take_effect(const SimEndpoint& e) {
+    engine.perform({Choice::Kind::effect, static_cast<std::uint8_t>(e.id().value)});
+  }
+  void complete(const SimEndpoint& e) {
+    engine.perform({Choice::Kind::complete, static_cast<std::uint8_t>(e.id().value)});
+  }
+  // What the read that `e` has under way may see.
+  std::set<std::vector<std::uint64_t>> sights(const SimEndpoint& e) {
+    std::set<std::vector<std::uint64_t>> seen;
+    for (const Choice& choice : choices(Choice::Kind::complete)) {
+      if (choice.who == e.id().value) seen.insert(engine.would_see(choice, 0));
+    }
+    return seen;
+  }
+
+  SteppedEngine engine;
+  SimEndpoint& a;
+  SimEndpoint& b;
+};
+
+TEST_F(Stepped, AReadSeesEveryCombinationOfTheValuesThatItsWordsHadMeanwhile) {
+  std::array<std::uint64_t, 2> words{};
+  Op read = Op::read(at(0), words, Purpose::data);
+  Op first = Op::fetch_add(at(0), 1, Purpose::data);
+  Op again = Op::fetch_add(at(0), 1, Purpose::data);
+  Op second = Op::fetch_add(at(1), 5, Purpose::data);
+  const Doorbell looking = a.post(read);
+  EXPECT_EQ(sights(a), (std::set<std::vector<std::uint64_t>>{{0, 0}}));
+  const Doorbell writing = b.post(first, again, second);
+  take_effect(b);
+  take_effect(b);
+  EXPECT_EQ(sights(a), (std::set<std::vector<std::uint64_t>>{{0, 0}, {1, 0}, {2, 0}}));
+  take_effect(b);
+  EXPECT_EQ(sights(a),
+            (std::set<std::vector<std::uint64_t>>{{0, 0}, {1, 0}, {2, 0}, {0, 5}, {1, 5}, {2, 5}}));
+  complete(b);
+  complete(a);
+  EXPECT_TRUE(looking.await_ready() && writing.await_ready());
+}
+
+TEST_F(Stepped, AReadDoesNotSeeWhatItsEndpointDoesAfterIt) {  // F1
+  std::array<std::uint64_t, 1> word{};
+  Op read = Op::read(at(0), word, Purpose::data);
+  Op add = Op::fetch_add(at(0), 1, Purpose::data);
+  Op other = Op::fetch_add(at(0), 10, Purpose::data);
+  const Doorbell chain = a.post(read, add);
+  const Doorbell meanwhile = b.post(other);
+  take_effect(a);
+  take_effect(b);
+  EXPECT_EQ(sights(a), (std::set<std::vector<std::uint64_t>>{{0}}));
+  complete(a);
+  complete(b);
+}
+
+TEST_F(Stepped, AReadBehindAReadBeginsWhenThatIsOver) {  // F1
+  std::array<std::uint64_t, 1> first{}, second{};
+  Op one = Op::read(at(0), first, Purpose::data);
+  Op two = Op::read(at(1), second, Purpose::data);
+  Op write_second = Op::fetch_add(at(1), 1, Purpose::data);
+  const Doorbell chain = a.post(one, two);
+  const Doorbell writing = b.post(write_second);
+  take_effect(b);  // while the first read is under way: the second cannot miss it
+  EXPECT_TRUE(sights(a).empty());
+  take_effect(a);
+  complete(a);
+  complete(b);
+  EXPECT_EQ(second[0], 1u);
+}
+
+TEST_F(Stepped, EffectsCompletionsAndMessagesAreStepsOfTheirOwnAndInOrder) {
+  Op x = Op::fetch_add(at(0), 1, Purpose::data);
+  Op y = Op::fetch_add(at(0), 2, Purpose::data);
+  const Doorbell first = a.post(x);
+  const Doorbell second = a.post(y);
+  a.send(b.id(), Message{{1, 0, 0}});
+  a.send(b.id(), Message{{2, 0, 0}});
+  EXPECT_EQ(choices(Choice::Kind::effect).size(), 1u);
+  EXPECT_EQ(choices(Choice::Kind::complete).size(), 0u);
+  ASSERT_EQ(choices(Choice::Kind::deliver).size(), 1u);
+  EXPECT_EQ(engine.next_letter(choices(Choice::Kind::deliver)[0]).message.words[0], 1u);
+  engine.perform(choices(Choice::Kind::deliver)[0]);
+  EXPECT_EQ(engine.next_letter(choices(Choice::Kind::deliver)[0]).message.words[0], 2u);
+  take_effect(a);
+  EXPECT_FALSE(first.await_ready());
+  take_effect(a);
+  complete(a);
+  EXPECT_TRUE(first.await_ready());
+  EXPECT_FALSE(second.await_ready());
+  complete(a);
+  EXPECT_EQ(x.old, 0u);
+  EXPECT_EQ(y.old, 1u);
+}
+
+Task<void> nap(Worker& worker) {
+  co_await worker.sleep_for(microseconds(1));
+}
+
+TEST_F(Stepped, TimersFireOnlyWhenNothingElseCanHappen) {
+  Task<void> task = nap(a.worker());
+  task.start();
+  Op x = Op::fetch_add(at(0), 1, Purpose::data);
+  {
+    const Doorbell bell = b.post(x);
+    EXPECT_TRUE(choices(Choice::Kind::timer).empty());
+    take_effect(b);
+    EXPECT_TRUE(choices(Choice::Kind::timer).empty());
+    complete(b);
+  }
+  ASSERT_EQ(choices(Choice::Kind::timer).size(), 1u);
+  engine.perform(choices(Choice::Kind::timer)[0]);
+  EXPECT_TRUE(task.done());
+}
+
+TEST_F(Stepped, TheDigestTellsStatesApartAndARepeatedLookIsNone) {
+  std::array<std::uint64_t, 1> word{};
+  const auto look = [&] {
+    Op read = Op::read(at(0), word, Purpose::data);
+    const Doorbell bell = a.post(read);
+    complete(a);
+    return engine.digest();
+  };
+  const std::uint64_t start = engine.digest();
+  const std::uint64_t looked = look();
+  EXPECT_NE(looked, start);
+  EXPECT_EQ(look(), looked);
+  engine.memory(MnId{0}).store(0, 7);
+  const std::uint64_t changed = engine.digest();
+  EXPECT_NE(changed, looked);
+  EXPECT_NE(look(), changed);
+}
+
+}  // namespace
+}  // namespace declock::sim

@@ -1,0 +1,231 @@
+// What the local locks of a compute node decide, policy by policy.
+#include "hier/local_locks.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+
+#include "support/lab.h"
+
+namespace declock::hier {
+namespace {
+
+constexpr RemoteAddr kLock = Lab::kLock;
+constexpr Mode R = Mode::shared;
+constexpr Mode W = Mode::exclusive;
+using Entry = LocalLocks::Entry;
+using Kind = LocalLocks::Leave::Kind;
+
+class Node {
+ public:
+  explicit Node(Policy policy) : locals(policy) {}
+
+  LocalWaiter& client(Mode mode, std::uint16_t asked_us) {
+    LocalWaiter& waiter = clients.emplace_back();
+    waiter.mode = mode;
+    waiter.asked = Timestamp{asked_us};
+    return waiter;
+  }
+  Entry enter(LocalWaiter& waiter) { return locals.enter(kLock, waiter, WorkerId{0}, now); }
+  LocalLocks::Leave leave(bool unwritten = false) {
+    return locals.leave(kLock, WorkerId{0}, unwritten);
+  }
+  // The first client asks for the CQL lock and gets it, with this remote waiter known.
+  void acquire(Mode mode, std::optional<Timestamp> remote = {}) {
+    LocalWaiter& first = client(mode, 0);
+    EXPECT_EQ(enter(first), Entry::acquire);
+    locals.acquired(Hold{.lock = kLock, .mode = mode, .waiting_since = remote}, mode, now);
+  }
+
+  LocalLocks locals;
+  std::deque<LocalWaiter> clients;
+  Time now;
+};
+
+TEST(LocalLocks, ReadersJoinAndWritersWait) {
+  Node node{{PolicyKind::phase_fair}};
+  node.acquire(R);
+  EXPECT_EQ(node.enter(node.client(R, 1)), Entry::joined);
+  LocalWaiter& writer = node.client(W, 2);
+  EXPECT_EQ(node.enter(writer), Entry::look_and_wait);
+  EXPECT_EQ(node.enter(node.client(R, 3)), Entry::wait) << "behind the writer, and one look is enough";
+  EXPECT_EQ(node.leave().kind, Kind::nothing) << "another reader still holds it";
+  const auto leave = node.leave();
+  EXPECT_EQ(leave.kind, Kind::release) << "a writer cannot use what the node holds shared";
+  EXPECT_EQ(leave.successor, &writer);
+}
+
+TEST(LocalLocks, TheModeThatWasAcquiredIsTheModeThatIsReleased) {  // H11
+  Node node{{PolicyKind::slack}};
+  node.acquire(W);
+  LocalWaiter& reader = node.client(R, 1);
+  node.enter(reader);
+  EXPECT_EQ(node.leave().kind, Kind::nothing);
+  EXPECT_TRUE(reader.granted) << "under slack, readers may use what the node holds exclusively";
+  const auto leave = node.leave();
+  EXPECT_EQ(leave.kind, Kind::release);
+  EXPECT_EQ(leave.hold.mode, W);
+}
+
+TEST(LocalLocks, TaskFairServesInOrderAndGivesWayToWhoeverAskedEarlierElsewhere) {
+  Node node{{PolicyKind::task_fair}};
+  node.acquire(W, Timestamp{10});
+  LocalWaiter& early = node.client(W, 9);
+  LocalWaiter& late = node.client(W, 11);
+  node.enter(early);
+  node.enter(late);
+  EXPECT_EQ(node.leave().kind, Kind::nothing);
+  EXPECT_TRUE(early.granted);
+  const auto leave = node.leave();
+  EXPECT_EQ(leave.kind, Kind::release);
+  EXPECT_EQ(leave.successor, &late);
+}
+
+TEST(LocalLocks, PhaseFairAlternatesBetweenReadersAndWriters) {
+  Node node{{PolicyKind::phase_fair}};
+  node.acquire(W);
+  LocalWaiter& writer = node.client(W, 1);
+  LocalWaiter& reader = node.client(R, 2);
+  node.enter(writer);
+  node.enter(reader);
+  EXPECT_EQ(node.leave().successor, &reader) << "after a writer, a reader";
+  node.locals.acquired(Hold{.lock = kLock, .mode = R}, R, node.now);
+  EXPECT_EQ(node.leave().successor, &writer) << "after readers, a writer";
+}
+
+TEST(LocalLocks, SlackLetsALittleDisorderIn) {
+  for (const auto& [asked_us, stays] : {std::pair{210, true}, std::pair{211, false}}) {
+    Node node{{PolicyKind::slack, microseconds(200)}};
+    node.acquire(W, Timestamp{10});
+    node.enter(node.client(W, static_cast<std::uint16_t>(asked_us)));
+    EXPECT_EQ(node.leave().kind, stays ? Kind::nothing : Kind::release) << asked_us;
+  }
+}
+
+TEST(LocalLocks, SlackAsksExclusivelyIfAWriterWaitsToo) {
+  Node node{{PolicyKind::slack}};
+  node.acquire(R, Timestamp{0});
+  node.enter(node.client(W, 500));
+  node.enter(node.client(R, 501));
+  const auto leave = node.leave();
+  EXPECT_EQ(leave.kind, Kind::release);
+  EXPECT_EQ(leave.successor_mode, W);
+}
+
+TEST(LocalLocks, TheOtherPoliciesPreferAsTheySay) {
+  struct Case {
+    PolicyKind kind;
+    std::optional<Timestamp> remote;
+    int in_a_row;
+  };
+  // How many of six waiting writers get the lock before it is given away.
+  for (const auto& [kind, remote, in_a_row] :
+       {Case{PolicyKind::remote_prefer, {}, 6}, Case{PolicyKind::remote_prefer, Timestamp{100}, 0},
+        Case{PolicyKind::local_prefer, Timestamp{0}, 6},
+        Case{PolicyKind::local_bound, Timestamp{0}, 4}}) {
+    Node node{{kind}};
+    node.acquire(W, remote);
+    for (std::uint16_t i = 0; i < 6; ++i) node.enter(node.client(W, 50));
+    int count = 0;
+    while (node.leave().kind == Kind::nothing) count += 1;
+    EXPECT_EQ(count, in_a_row);
+  }
+}
+
+TEST(LocalLocks, ASharedGrantLetsReadersIn) {
+  const auto granted = [](PolicyKind kind) {
+    Node node{{kind}};
+    LocalWaiter& first = node.client(R, 0);
+    EXPECT_EQ(node.enter(first), Entry::acquire);
+    std::array<LocalWaiter*, 4> waiters{&node.client(R, 1), &node.client(W, 2), &node.client(R, 3),
+                                        &node.client(R, 200)};
+    for (LocalWaiter* waiter : waiters) EXPECT_EQ(node.enter(*waiter), Entry::wait);
+    node.locals.acquired(Hold{.lock = kLock, .mode = R, .waiting_since = Timestamp{100}}, R, node.now);
+    std::string who;
+    for (const LocalWaiter* waiter : waiters) who += waiter->granted ? '1' : '0';
+    return who;
+  };
+  EXPECT_EQ(granted(PolicyKind::task_fair), "1000") << "up to the first writer";
+  EXPECT_EQ(granted(PolicyKind::phase_fair), "1011");
+  EXPECT_EQ(granted(PolicyKind::slack), "1011");
+}
+
+TEST(LocalLocks, AStreamOfReadersLooksForRemoteWriters) {  // H25
+  for (const PolicyKind kind : {PolicyKind::task_fair, PolicyKind::phase_fair, PolicyKind::slack}) {
+    Node node{{kind, microseconds(200)}};
+    node.acquire(R);
+    int joined = 0;
+    std::uint16_t asked_us = 1;
+    Entry entry = Entry::joined;
+    for (; joined < 1000; ++joined) {
+      entry = node.enter(node.client(R, asked_us++));
+      if (entry != Entry::joined) break;
+    }
+    ASSERT_EQ(entry, Entry::look) << "some reader must look before it joins";
+    node.locals.looked(kLock, Timestamp{0}, node.now);
+    EXPECT_EQ(node.enter(node.client(R, 300)), Entry::wait) << "a writer came first: no more joining";
+  }
+}
+
+TEST(LocalLocks, TimePassingMakesAReaderLookToo) {  // H25
+  Node node{{PolicyKind::phase_fair}};
+  node.acquire(R);
+  EXPECT_EQ(node.enter(node.client(R, 1)), Entry::joined);
+  node.now = Time{} + milliseconds(1);
+  EXPECT_EQ(node.enter(node.client(R, 1000)), Entry::look);
+}
+
+TEST(LocalLocks, OneRequestOnTheMemoryNodeAtATime) {  // H34
+  Node node{{PolicyKind::phase_fair}};
+  node.acquire(W);
+  EXPECT_EQ(node.leave().kind, Kind::release);
+  LocalWaiter& elsewhere = node.client(W, 1);
+  EXPECT_EQ(node.locals.enter(kLock, elsewhere, WorkerId{1}, node.now), Entry::wait)
+      << "another endpoint's fetch-and-add could overtake the release";
+  EXPECT_EQ(node.locals.released(kLock), &elsewhere);
+
+  Node other{{PolicyKind::phase_fair}};
+  other.acquire(W);
+  EXPECT_EQ(other.leave().kind, Kind::release);
+  EXPECT_EQ(other.enter(other.client(W, 1)), Entry::acquire) << "behind the release on its endpoint";
+  EXPECT_EQ(other.locals.released(kLock), nullptr);
+}
+
+TEST(LocalLocks, AnObjectIsWrittenBeforeALocalClientGetsTheLock) {
+  Node node{{PolicyKind::phase_fair}};
+  node.acquire(W);
+  LocalWaiter& next = node.client(W, 0);
+  node.enter(next);
+  EXPECT_EQ(node.leave(true).kind, Kind::write_first);
+  EXPECT_FALSE(next.granted);
+  EXPECT_EQ(node.leave(false).kind, Kind::nothing);
+  EXPECT_TRUE(next.granted);
+}
+
+TEST(LocalLocks, IdleLocksAreReclaimed) {
+  Node node{{PolicyKind::phase_fair}};
+  for (std::uint64_t i = 0; i < 10'000; ++i) {
+    const RemoteAddr addr{MnId{0}, 80 * i};
+    LocalWaiter waiter;
+    EXPECT_EQ(node.locals.enter(addr, waiter, WorkerId{0}, node.now), Entry::acquire);
+    node.locals.acquired(Hold{.lock = addr, .mode = W}, W, node.now);
+    EXPECT_EQ(node.locals.leave(addr, WorkerId{0}, false).kind, Kind::release);
+    EXPECT_EQ(node.locals.released(addr), nullptr);
+  }
+  EXPECT_EQ(node.locals.in_use(), 0u);
+  EXPECT_LT(node.locals.bytes_max(), 2000u);
+}
+
+TEST(LocalLocks, WaitersAreToldOfAFailure) {
+  Node node{{PolicyKind::phase_fair}};
+  EXPECT_EQ(node.enter(node.client(W, 0)), Entry::acquire);
+  LocalWaiter& waiter = node.client(W, 1);
+  node.enter(waiter);
+  node.locals.failed(kLock, Errc::stuck);
+  EXPECT_TRUE(waiter.granted);
+  EXPECT_EQ(waiter.error, Errc::stuck);
+  EXPECT_EQ(node.locals.in_use(), 0u);
+}
+
+}  // namespace
+}  // namespace declock::hier
