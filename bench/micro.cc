@@ -21,6 +21,10 @@ namespace {
 // much virtual time, those that are left never will.
 constexpr Duration kPatience = seconds(10);
 
+std::int64_t either_way(Prng& random, std::int64_t most) {
+  return static_cast<std::int64_t>(random.below(2 * static_cast<std::uint64_t>(most) + 1)) - most;
+}
+
 sim::NicModel with_latency(sim::NicModel nic, double cn_latency) {
   nic.message_one_way_ns = std::llround(static_cast<double>(nic.message_one_way_ns) * cn_latency);
   return nic;
@@ -40,6 +44,8 @@ class Placement {
 
   std::uint32_t object_words() const { return object_words_; }
   RemoteAddr lock(std::uint64_t i) const { return {mn(i), i / mns_ * stride_}; }
+  // Behind everything else.
+  RemoteAddr spare(std::uint64_t locks) const { return {MnId{0}, object(locks + mns_).offset}; }
   RemoteAddr object(std::uint64_t i) const {
     return {mn(i), objects_from_ + i / mns_ * object_words_ * 8};
   }
@@ -99,6 +105,8 @@ class Micro final : private sim::EffectObserver {
   void entered(const Client& client, std::uint64_t which, Mode mode, Duration waited);
   bool measuring() const { return engine_.now() >= measure_from_ && engine_.now() < measure_until_; }
   void run_until(Time end, const std::function<void(double)>& progress);
+  void measure_clocks();
+  bool all_done() const;
   void drain(const std::function<void(double)>& progress);
   std::int64_t count_lost_updates();
 
@@ -131,9 +139,12 @@ Micro::Micro(const MicroConfig& config, std::unique_ptr<locks::LockFamily> famil
     engine_.observe(this);
     result_.fifo_violations = 0;
   }
+  Prng clocks{config.seed, 2'000'000};
   for (std::uint32_t cn = 0; cn < config.cns; ++cn) {
     std::vector<sim::SimWorker*> workers;
-    for (std::uint32_t i = 0; i < config.workers; ++i) workers.push_back(&engine_.add_worker());
+    const sim::Skew skew{Duration{either_way(clocks, config.nic.clock_offset_max_ns)},
+                         either_way(clocks, config.nic.clock_drift_max_ppb)};
+    for (std::uint32_t i = 0; i < config.workers; ++i) workers.push_back(&engine_.add_worker(skew));
     std::vector<sim::SimEndpoint*> shared;
     for (std::uint32_t i = 0; i < config.clients; ++i) {
       const auto index = static_cast<std::uint32_t>(clients_.size());
@@ -165,7 +176,7 @@ Task<void> Client::run() {
   for (;;) {
     const Duration think{static_cast<std::int64_t>(random.below(think_max + 1))};
     co_await worker.sleep_for(think);
-    if (failed || worker.now() >= micro.measure_until_) co_return;
+    if (failed || micro.engine_.now() >= micro.measure_until_) co_return;
     const Result<void> done = co_await operate(object.words());
     if (done) continue;
     give_up(done.error());
@@ -221,7 +232,7 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
     if (!posted) co_return posted;
   }
   if (writes) micro.updates_ += 1;
-  micro.last_finished_ = worker.now();
+  micro.last_finished_ = micro.engine_.now();
   if (micro.measuring()) {
     const Time done = worker.now();
     result.ops += 1;
@@ -266,6 +277,7 @@ MicroResult Micro::run(const std::function<void(double)>& progress) {
     client.task.emplace(client.run());
     client.task->start();
   }
+  family_->start(placement_.spare(config_.locks));
   run_until(measure_from_, progress);
   const OpCounts before = engine_.counts();
   run_until(measure_until_, progress);
@@ -289,17 +301,34 @@ MicroResult Micro::run(const std::function<void(double)>& progress) {
 void Micro::run_until(Time end, const std::function<void(double)>& progress) {
   while (engine_.now() < end) {
     engine_.run_until(std::min(engine_.now() + milliseconds(2), end));
+    measure_clocks();
     if (progress) {
       progress(static_cast<double>(engine_.now().ns) / static_cast<double>(measure_until_.ns));
     }
   }
 }
 
+// How far the CNs' clocks are apart.
+void Micro::measure_clocks() {
+  const std::vector<Time> clocks = family_->clocks();
+  if (clocks.empty()) return;
+  const auto [earliest, latest] = std::minmax_element(clocks.begin(), clocks.end());
+  const Duration apart = *latest - *earliest;
+  result_.time_sync_error = std::max(result_.time_sync_error.value_or(Duration{}), apart);
+}
+
+bool Micro::all_done() const {
+  return std::all_of(clients_.begin(), clients_.end(),
+                     [](const Client& c) { return c.failed || c.done(); });
+}
+
 void Micro::drain(const std::function<void(double)>& progress) {
   last_finished_ = engine_.now();
-  constexpr std::uint64_t kEventsBetweenLooks = 100'000;
+  constexpr std::uint64_t kEventsBetweenLooks = 10'000;
   for (std::uint64_t i = 0; engine_.now() - last_finished_ < kPatience && engine_.step(); ++i) {
-    if (progress && i % kEventsBetweenLooks == 0) progress(1);
+    if (i % kEventsBetweenLooks != 0) continue;
+    if (all_done()) break;
+    if (progress) progress(1);
   }
   for (const Client& client : clients_) {
     if (client.failed || client.done()) continue;

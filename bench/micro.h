@@ -60,6 +60,7 @@ struct MicroResult {
   std::uint64_t overtakes_sum = 0;
   std::optional<std::uint64_t> fifo_violations;  // where each client enqueues for itself
   std::size_t local_table_bytes_max = 0;
+  std::optional<Duration> time_sync_error;  // the furthest that two CNs' clocks were apart
   // Over the whole run, to the end of the last operation:
   std::uint64_t violations = 0;
   // Acknowledged updates that are not in memory; below 0: clients that failed had written more.

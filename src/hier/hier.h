@@ -12,6 +12,7 @@
 
 #include "cql/cql.h"
 #include "hier/local_locks.h"
+#include "hier/synced_clock.h"
 #include "lock/lock.h"
 #include "runtime/task_group.h"
 
@@ -21,11 +22,12 @@ namespace declock::hier {
 class HierWorker {
  public:
   HierWorker(Endpoint& endpoint, const LockShape& shape, cql::Membership self, cql::Options options,
-             LocalLocks& locals)
+             LocalLocks& locals, const SyncedClock& clock)
       : endpoint_(endpoint),
         self_(self),
         cql_(endpoint, shape, self, options),
         locals_(locals),
+        clock_(clock),
         behind_(frames()) {}
 
   Endpoint& endpoint() { return endpoint_; }
@@ -39,7 +41,7 @@ class HierWorker {
  private:
   struct Completion;
 
-  Timestamp now() { return timestamp_of(endpoint_.worker().now()); }
+  Timestamp now() const { return timestamp_of(clock_.now()); }
   Task<Result<Hold>> acquire(RemoteAddr addr, Mode mode, Mode as, Timestamp asked, Op* object);
   Task<void> acquire_for(RemoteAddr addr, LocalWaiter& waiter, Mode mode);
   Task<void> release_cql(Hold hold, Op* object, bool last, Completion& done);
@@ -49,6 +51,7 @@ class HierWorker {
   cql::Membership self_;
   cql::CqlLock<> cql_;
   LocalLocks& locals_;
+  const SyncedClock& clock_;
   TaskGroup behind_;
 };
 

@@ -54,6 +54,7 @@ class HierFamily final : public LockFamily {
       : shape_(shape_for(config.cns, config.slots)),
         workers_per_cn_(config.workers),
         release_read_(config.release_read),
+        clocks_(config.cns),
         workers_(std::size_t{config.cns} * config.workers) {
     for (std::uint32_t cn = 0; cn < config.cns; ++cn) locals_.emplace_back(policy);
   }
@@ -62,13 +63,32 @@ class HierFamily final : public LockFamily {
   std::unique_ptr<LockClient> client(const Seat& seat) override {
     // Endpoints are numbered by CN, then by worker.
     std::unique_ptr<hier::HierWorker>& worker = workers_[seat.endpoint.id().value];
+    if (clocks_[seat.cn] == nullptr) {
+      clocks_[seat.cn] = std::make_unique<hier::SyncedClock>(
+          seat.endpoint, static_cast<std::uint32_t>(clocks_.size()));
+    }
     if (worker == nullptr) {
       const cql::Membership self{Slot{static_cast<std::uint16_t>(seat.cn)},
                                  WorkerId{static_cast<std::uint8_t>(seat.worker)}, workers_per_cn_};
-      worker = std::make_unique<hier::HierWorker>(
-          seat.endpoint, shape_, self, cql::Options{.release_read = release_read_}, locals_[seat.cn]);
+      worker = std::make_unique<hier::HierWorker>(seat.endpoint, shape_, self,
+                                                  cql::Options{.release_read = release_read_},
+                                                  locals_[seat.cn], *clocks_[seat.cn]);
     }
     return std::make_unique<hier::HierLock>(*worker);
+  }
+  void start(RemoteAddr spare) override {
+    for (const auto& clock : clocks_) {
+      syncing_.push_back(std::make_unique<TaskGroup>(clock->frames()));
+      syncing_.back()->spawn(clock->keep_in_step(spare));
+    }
+  }
+  std::vector<Time> clocks() const override {
+    std::vector<Time> readings;
+    for (const auto& clock : clocks_) {
+      if (clock->rounds() == 0) return {};
+      readings.push_back(clock->now());
+    }
+    return readings;
   }
   std::size_t local_table_bytes_max() const override {
     std::size_t most = 0;
@@ -85,8 +105,10 @@ class HierFamily final : public LockFamily {
   LockShape shape_;
   std::uint32_t workers_per_cn_;
   cql::ReleaseRead release_read_;
-  std::deque<hier::LocalLocks> locals_;  // by CN
+  std::deque<hier::LocalLocks> locals_;  // by CN, as are the clocks
+  std::vector<std::unique_ptr<hier::SyncedClock>> clocks_;
   std::vector<std::unique_ptr<hier::HierWorker>> workers_;
+  std::vector<std::unique_ptr<TaskGroup>> syncing_;
 };
 
 // Locks of one word. They lie as far apart as DecLock's with a slot per CN: the NIC's conflicts depend

@@ -41,6 +41,10 @@ class LockFamily {
   virtual bool endpoint_per_worker() const { return false; }
   // Largest size of a CN's table of local locks.
   virtual std::size_t local_table_bytes_max() const { return 0; }
+  // Starts what goes on beside the clients. It may use two words at this address.
+  virtual void start(RemoteAddr) {}
+  // The CNs' synchronised clocks, once they are; empty if there are none.
+  virtual std::vector<Time> clocks() const { return {}; }
   // Releases, and acquisitions for waiting clients, that go on behind the clients' backs.
   virtual std::size_t running() const { return 0; }
 };

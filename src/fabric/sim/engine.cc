@@ -5,10 +5,11 @@
 namespace declock::sim {
 
 Time SimWorker::now() const {
-  return engine_.now();
+  const Time t = engine_.now();
+  return t + skew_.offset + Duration{t.ns / 1'000 * skew_.drift_ppb / 1'000'000};
 }
 void SimWorker::arm(Timer& timer, Time when) {
-  engine_.on_arm(index_, timer, when);
+  engine_.on_arm(index_, timer, engine_.now() + (when - now()));
 }
 void SimWorker::disarm(Timer& timer) {
   engine_.on_disarm(timer);
@@ -50,9 +51,9 @@ void SimEndpoint::transmit(EndpointId to, const Message& message) {
   engine_.on_send(Letter{id(), to, message});
 }
 
-SimWorker& Engine::add_worker() {
+SimWorker& Engine::add_worker(Skew skew) {
   const auto index = static_cast<std::uint32_t>(workers_.size());
-  return workers_.emplace_back(*this, index, Prng{seed_, 1'000'000 + index});
+  return workers_.emplace_back(*this, index, Prng{seed_, 1'000'000 + index}, skew);
 }
 
 SimEndpoint& Engine::add_endpoint(SimWorker& worker) {

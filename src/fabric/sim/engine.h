@@ -19,10 +19,16 @@ namespace declock::sim {
 
 class Engine;
 
+// How a worker's clock is wrong.
+struct Skew {
+  Duration offset;
+  std::int64_t drift_ppb = 0;  // nanoseconds gained per second
+};
+
 class SimWorker final : public Worker {
  public:
-  SimWorker(Engine& engine, std::uint32_t index, Prng random)
-      : Worker(random), engine_(engine), index_(index) {}
+  SimWorker(Engine& engine, std::uint32_t index, Prng random, Skew skew)
+      : Worker(random), engine_(engine), index_(index), skew_(skew) {}
 
   std::uint32_t index() const { return index_; }
   Time now() const override;
@@ -33,6 +39,7 @@ class SimWorker final : public Worker {
  private:
   Engine& engine_;
   std::uint32_t index_;
+  Skew skew_;
 };
 
 // A posted chain, as it travels. It is a copy: the coroutine that posted it may be gone before it
@@ -112,7 +119,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
   virtual ~Engine() = default;
 
-  SimWorker& add_worker();
+  SimWorker& add_worker(Skew skew = {});
   virtual SimEndpoint& add_endpoint(SimWorker& worker);
 
   Memory& memory(MnId mn) { return memories_.at(mn.value); }

@@ -22,7 +22,7 @@ struct Field {
 };
 
 constexpr std::int64_t kSecondNs = 1'000'000'000;
-constexpr std::array<Field, 16> kFields{{
+constexpr std::array<Field, 18> kFields{{
     {"one_way_ns", &NicModel::one_way_ns, 1, kSecondNs},
     {"verb_cpu_ns", &NicModel::verb_cpu_ns, 0, kSecondNs},
     {"processing_units", &NicModel::processing_units, 1, 1024},
@@ -38,6 +38,8 @@ constexpr std::array<Field, 16> kFields{{
     {"hiccup_one_in", &NicModel::hiccup_one_in, 0, kSecondNs},
     {"torn_read_one_in", &NicModel::torn_read_one_in, 0, kSecondNs},
     {"torn_read_gap_ns", &NicModel::torn_read_gap_ns, 0, kSecondNs},
+    {"clock_offset_max_ns", &NicModel::clock_offset_max_ns, 0, kSecondNs},
+    {"clock_drift_max_ppb", &NicModel::clock_drift_max_ppb, 0, 1'000'000},
     {"think_max_ns", &NicModel::think_max_ns, 1, kSecondNs},
 }};
 

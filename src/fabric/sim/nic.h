@@ -31,6 +31,9 @@ struct NicModel {
   std::int64_t torn_read_one_in = 16;   // reads of several words that see two moments; 0: none
   std::int64_t torn_read_gap_ns = 200;  // between those moments
 
+  std::int64_t clock_offset_max_ns = 1'000'000;  // of a CN's clock at the start, either way
+  std::int64_t clock_drift_max_ppb = 1'000;      // and nanoseconds per second from then on, either way
+
   std::int64_t think_max_ns = 10'000;  // a client between two operations: uniform from 0 to this
 
   bool operator==(const NicModel&) const = default;
