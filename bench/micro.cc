@@ -139,22 +139,21 @@ Micro::Micro(const MicroConfig& config, std::unique_ptr<locks::LockFamily> famil
     engine_.observe(this);
     result_.fifo_violations = 0;
   }
+  CHECK(config.workers >= 1 && config.workers <= config.clients);
   Prng clocks{config.seed, 2'000'000};
   for (std::uint32_t cn = 0; cn < config.cns; ++cn) {
     std::vector<sim::SimWorker*> workers;
     const sim::Skew skew{Duration{either_way(clocks, config.nic.clock_offset_max_ns)},
                          either_way(clocks, config.nic.clock_drift_max_ppb)};
     for (std::uint32_t i = 0; i < config.workers; ++i) workers.push_back(&engine_.add_worker(skew));
-    std::vector<sim::SimEndpoint*> shared;
+    std::vector<sim::SimEndpoint*> endpoints;  // by client
     for (std::uint32_t i = 0; i < config.clients; ++i) {
       const auto index = static_cast<std::uint32_t>(clients_.size());
-      sim::SimWorker& worker = *workers[i % workers.size()];
-      sim::SimEndpoint& endpoint = !family_->endpoint_per_worker() ? engine_.add_endpoint(worker)
-                                   : i < config.workers            ? engine_.add_endpoint(worker)
-                                                                   : *shared[i % config.workers];
-      shared.push_back(&endpoint);
-      clients_.emplace_back(*this, index, worker, endpoint, Prng{config.seed, 1 + index},
-                            family_->client({cn, i % config.workers, endpoint}));
+      const std::uint32_t on = i % config.workers;
+      const bool own = !family_->endpoint_per_worker() || i < config.workers;
+      endpoints.push_back(own ? &engine_.add_endpoint(*workers[on]) : endpoints[on]);
+      clients_.emplace_back(*this, index, *workers[on], *endpoints.back(), Prng{config.seed, 1 + index},
+                            family_->client({cn, on, *endpoints.back()}));
     }
   }
 }

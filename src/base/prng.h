@@ -52,7 +52,7 @@ class Prng {
   static constexpr std::array<std::uint32_t, 1024> kExponentialQ16 = [] {
     std::array<std::uint32_t, 1024> table{};
     for (unsigned i = 0; i < 1024; ++i) {
-      table[i] = static_cast<std::uint32_t>(-portable_log((i + 0.5) / 1024) * 65536 + 0.5);
+      table[i] = static_cast<std::uint32_t>(-portable_log((i + 0.5) / 1024) * 65536);
     }
     return table;
   }();

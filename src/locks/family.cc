@@ -147,11 +147,10 @@ class PeerFamily final : public LockFamily {
 
 const std::vector<std::string>& lock_names() {
   static const std::vector<std::string> kNames = [] {
-    std::vector<std::string> names;
-    for (const auto& [name, kind] : kPolicies) names.emplace_back(name);
-    for (const char* name :
-         {"cql", "caslock", "caslock-takeback", "dslr", "dslr+", "shiftlock", "ideal"}) {
-      names.emplace_back(name);
+    std::vector<std::string> names{"cql",       "caslock", "caslock-takeback", "dslr", "dslr+",
+                                   "shiftlock", "ideal"};
+    for (auto policy = kPolicies.rbegin(); policy != kPolicies.rend(); ++policy) {
+      names.emplace(names.begin(), policy->first);
     }
     return names;
   }();
