@@ -28,15 +28,18 @@ Task<Result<Hold>> CqlLock<kRules>::acquire_since(RemoteAddr lock, Mode mode, Ti
       if (!over) co_return Failure{over.error()};
       continue;
     }
-    // H24: the ticket is about to repeat. H10: more requests than members; an entry would hit
-    // another's.
+    // H24: the ticket is about to repeat. H10: more requests than members: an entry would hit another's.
     if (found.end() >= shape_.ticket_limit() || found.qsize >= shape_.slots) {
       co_return Failure{Errc::stuck};
     }
     const bool held = found.qsize == 0 || (mode == Mode::shared && found.wcnt == 0);
     if (held) {
       // The object was read behind the FAA that made this client a holder: nobody writes it any more.
-      co_return Hold{lock, mode, found.epoch, found.end(), false, object != nullptr, {}};
+      co_return Hold{.lock = lock,
+                     .mode = mode,
+                     .epoch = found.epoch,
+                     .ticket = found.end(),
+                     .object_read = object != nullptr};
     }
     co_return co_await enqueue_and_wait(lock, mode, asked, found);
   }
@@ -55,7 +58,12 @@ Task<Result<Hold>> CqlLock<kRules>::enqueue_and_wait(RemoteAddr lock, Mode mode,
 
   // A holder that lives hands over (I3): this ends when those ahead have released.
   const std::optional<Timestamp> waiting_since = co_await grant;
-  co_return Hold{lock, mode, found.epoch, ticket, /*expect_waiters=*/true, false, waiting_since};
+  co_return Hold{.lock = lock,
+                 .mode = mode,
+                 .epoch = found.epoch,
+                 .ticket = ticket,
+                 .expect_waiters = true,  // it was contended
+                 .waiting_since = waiting_since};
 }
 
 // With READs, never with another FAA: it would only add to the counts that the reset has to clean (H7).

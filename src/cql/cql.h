@@ -42,9 +42,8 @@ struct Membership {
 
 // When a release reads the queue.
 enum class ReleaseRead : std::uint8_t {
-  adaptive,  // in the same doorbell where there is reason to expect waiters, otherwise only if there
-             // are some
-  always,    // in the same doorbell, as in the paper
+  adaptive,  // in the same doorbell if somebody may be waiting, otherwise only once somebody is known to be
+  always,  // in the same doorbell, as in the paper
 };
 
 struct Options {

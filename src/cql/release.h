@@ -1,5 +1,4 @@
-// Releasing a CQL lock and handing it over (paper section 4.2, "Lock release workflow", and
-// section 4.3).
+// Releasing a CQL lock and handing it over (paper sections 4.2, "Lock release workflow", and 4.3).
 #pragma once
 
 #include "cql/cql.h"
