@@ -103,7 +103,7 @@ Action add_bench_micro(CLI::App& bench) {
   app.add_option("--mns", c.mns, "Memory nodes")->check(whole_number(1, 64));
   app.add_option("--clients", c.clients, "Clients per compute node")->check(whole_number(1, 1024));
   app.add_option("--workers", c.workers, "Cores per compute node that run clients")
-      ->check(whole_number(1, 1024))
+      ->check(whole_number(1, 256))
       ->each([options](const std::string&) { options->workers_given = true; });
   app.add_option("--locks", c.locks, "Locks, each with an object")->check(whole_number(1, 100'000'000));
   app.add_option("--slots", c.slots, "Slots per lock; 0: one per client")->check(whole_number(0, 4096));

@@ -10,7 +10,7 @@
 //   epoch      the lock's epoch in which the request was made (H6).
 //   mode       0 shared, 1 exclusive.
 //   timestamp  when the client asked, in microseconds.
-//   worker     whom to wake inside the member.
+//   worker     whom to wake inside the member, which has at most 256 workers.
 //
 // A zeroed entry names nobody: ticket 0 finds an empty queue and never waits.
 //
