@@ -6,28 +6,14 @@
 
 #include "cql/acquire.h"
 #include "cql/release.h"
+#include "locks/cql_family.h"
 
 namespace declock::explore {
 namespace {
 
 template <cql::Rules kRules>
-class CqlFamily final : public locks::LockFamily {
- public:
-  CqlFamily(const LockShape& shape, cql::Options options) : shape_(shape), options_(options) {}
-  std::uint64_t stride() const override { return shape_.bytes(); }
-  std::unique_ptr<LockClient> client(const locks::Seat& seat) override {
-    const cql::Membership self{.slot = Slot{static_cast<std::uint16_t>(seat.endpoint.id().value)}};
-    return std::make_unique<cql::CqlLock<kRules>>(seat.endpoint, shape_, self, options_);
-  }
-
- private:
-  LockShape shape_;
-  cql::Options options_;
-};
-
-template <cql::Rules kRules>
 std::unique_ptr<locks::LockFamily> make(const LockShape& shape, cql::Options options) {
-  return std::make_unique<CqlFamily<kRules>>(shape, options);
+  return std::make_unique<locks::CqlFamily<kRules>>(shape, options);
 }
 
 template <std::size_t... kIndex>

@@ -64,7 +64,12 @@ Task<Result<Hold>> HierWorker::acquire(RemoteAddr addr, Mode mode, Mode as, Time
   co_return hold;
 }
 
-Task<void> HierWorker::acquire_for(RemoteAddr addr, LocalWaiter& waiter, Mode mode) {
+void HierWorker::acquire_for(RemoteAddr addr, LocalLocks::Successor successor) {
+  if (successor.waiter != nullptr)
+    behind_.spawn(acquire_and_grant(addr, *successor.waiter, successor.mode));
+}
+
+Task<void> HierWorker::acquire_and_grant(RemoteAddr addr, LocalWaiter& waiter, Mode mode) {
   const Result<Hold> hold = co_await acquire(addr, mode, waiter.mode, waiter.asked, waiter.object);
   if (!hold) waiter.error = hold.error();
   LocalLocks::grant(waiter, hold ? *hold : Hold{});
@@ -85,18 +90,14 @@ Task<Result<void>> HierWorker::unlock(Hold hold, Op* object) {
   }
   if (leave.kind == LocalLocks::Leave::Kind::nothing) co_return Result<void>{};
   Completion done;
-  behind_.spawn(release_cql(leave.hold, object, leave.successor == nullptr, done));
-  if (leave.successor != nullptr)
-    behind_.spawn(acquire_for(hold.lock, *leave.successor, leave.successor_mode));
+  behind_.spawn(release_cql(leave.hold, object, leave.successor.waiter == nullptr, done));
+  acquire_for(hold.lock, leave.successor);
   co_return co_await done;
 }
 
 Task<void> HierWorker::release_cql(Hold hold, Op* object, bool last, Completion& done) {
   const Result<void> released = co_await cql_.release(hold, object);
-  if (last) {
-    LocalWaiter* came = locals_.released(hold.lock);
-    if (came != nullptr) behind_.spawn(acquire_for(hold.lock, *came, came->mode));
-  }
+  if (last) acquire_for(hold.lock, locals_.released(hold.lock));
   done.complete(released, endpoint_.worker());
 }
 

@@ -30,7 +30,6 @@ class HierWorker {
         clock_(clock),
         behind_(frames()) {}
 
-  Endpoint& endpoint() { return endpoint_; }
   FramePool& frames() { return endpoint_.worker().frames(); }
   // Releases and acquisitions on behalf of waiters that are under way.
   std::size_t running() const { return behind_.running(); }
@@ -43,7 +42,8 @@ class HierWorker {
 
   Timestamp now() const { return timestamp_of(clock_.now()); }
   Task<Result<Hold>> acquire(RemoteAddr addr, Mode mode, Mode as, Timestamp asked, Op* object);
-  Task<void> acquire_for(RemoteAddr addr, LocalWaiter& waiter, Mode mode);
+  void acquire_for(RemoteAddr addr, LocalLocks::Successor successor);
+  Task<void> acquire_and_grant(RemoteAddr addr, LocalWaiter& waiter, Mode mode);
   Task<void> release_cql(Hold hold, Op* object, bool last, Completion& done);
   Task<void> look(Hold hold);
 

@@ -88,8 +88,7 @@ void LocalLocks::let_readers_in(LocalLock& lock) {
     LocalWaiter* next = waiter->next;
     const bool in_time = policy_.in_time(waiter->asked, lock.remote);
     if (!policy_.phases() && (waiter->mode == Mode::exclusive || !in_time)) return;
-    const bool slack_applies = policy_.kind == PolicyKind::slack && lock.hold.mode == Mode::exclusive;
-    if (waiter->mode == Mode::shared && (in_time || !slack_applies)) {
+    if (waiter->mode == Mode::shared && (in_time || policy_.late_reader_comes_along(lock.hold.mode))) {
       unlink(lock, *waiter);
       lock.holders += 1;
       grant(*waiter, lock.hold);
@@ -138,16 +137,12 @@ LocalLocks::Leave LocalLocks::leave(RemoteAddr addr, WorkerId worker, bool unwri
     if (lock.held_as == Mode::shared) let_readers_in(lock);
     return {};
   }
-  Leave leave{Leave::Kind::release, lock.hold, choice.candidate};
+  Leave leave{Leave::Kind::release, lock.hold, {}};
   leave.hold.expect_waiters = leave.hold.expect_waiters || lock.remote || choice.candidate != nullptr;
   lock.remote.reset();
   lock.looking = false;
   if (choice.candidate != nullptr) {
-    unlink(lock, *choice.candidate);
-    leave.successor_mode = choice.candidate->mode;
-    if (policy_.kind == PolicyKind::slack && first_of(lock, Mode::exclusive))
-      leave.successor_mode = Mode::exclusive;
-    lock.state = LocalLock::State::acquiring;
+    leave.successor = take_successor(lock, *choice.candidate);
   } else {
     lock.state = LocalLock::State::releasing;
     lock.releasing_worker = worker;
@@ -155,19 +150,20 @@ LocalLocks::Leave LocalLocks::leave(RemoteAddr addr, WorkerId worker, bool unwri
   return leave;
 }
 
-LocalWaiter* LocalLocks::released(RemoteAddr addr) {
+LocalLocks::Successor LocalLocks::released(RemoteAddr addr) {
   const std::lock_guard guard{mutex_};
   LocalLock* lock = find(addr);
-  // Somebody has gone ahead behind the release, on its endpoint.
-  if (lock == nullptr || lock->state != LocalLock::State::releasing) return nullptr;
-  LocalWaiter* waiter = lock->first;
-  if (waiter == nullptr) {
-    remove(addr);
-    return nullptr;
-  }
-  unlink(*lock, *waiter);
-  lock->state = LocalLock::State::acquiring;
-  return waiter;
+  // Otherwise somebody has gone ahead behind the release, on its endpoint.
+  if (lock == nullptr || lock->state != LocalLock::State::releasing) return {};
+  if (lock->first != nullptr) return take_successor(*lock, *lock->first);
+  remove(addr);
+  return {};
+}
+
+LocalLocks::Successor LocalLocks::take_successor(LocalLock& lock, LocalWaiter& waiter) {
+  unlink(lock, waiter);
+  lock.state = LocalLock::State::acquiring;
+  return {&waiter, policy_.mode_to_ask(waiter.mode, first_of(lock, Mode::exclusive) != nullptr)};
 }
 
 void LocalLocks::grant(LocalWaiter& waiter, const Hold& hold) {

@@ -78,6 +78,12 @@ class LocalLocks {
 
   void looked(RemoteAddr addr, std::optional<Timestamp> remote, Time now);
 
+  // A waiter for whom the CQL lock is to be acquired now, in this mode; nobody if null.
+  struct Successor {
+    LocalWaiter* waiter = nullptr;
+    Mode mode = Mode::shared;
+  };
+
   // What the last holder does next.
   struct Leave {
     enum class Kind : std::uint8_t {
@@ -88,15 +94,14 @@ class LocalLocks {
     };
     Kind kind = Kind::nothing;
     Hold hold{};
-    LocalWaiter* successor = nullptr;
-    Mode successor_mode = Mode::shared;
+    Successor successor{};
   };
   // `unwritten`: a WRITE of the object is still to be posted. It may ride along with a release, but must
   // complete before a local client, which uses another queue pair, gets the lock.
   Leave leave(RemoteAddr addr, WorkerId worker, bool unwritten);
 
-  // The release is confirmed. A client that came meanwhile: acquire the CQL lock for it.
-  LocalWaiter* released(RemoteAddr addr);
+  // The release is confirmed. The successor is a client that came meanwhile.
+  Successor released(RemoteAddr addr);
 
   // For acquisitions on behalf of a waiter.
   static void grant(LocalWaiter& waiter, const Hold& hold);
@@ -122,6 +127,7 @@ class LocalLocks {
   Choice choose(const LocalLock& lock) const;
   bool may_join(const LocalLock& lock, const LocalWaiter& waiter) const;
   void let_readers_in(LocalLock& lock);
+  Successor take_successor(LocalLock& lock, LocalWaiter& waiter);
 
   Policy policy_;
   std::mutex mutex_;

@@ -39,6 +39,16 @@ struct Policy {
     return held == wanted || (kind == PolicyKind::slack && held == Mode::exclusive);
   }
 
+  // In which mode does a CN ask for the CQL lock when `next` is the mode of the client that is next? Where
+  // exclusive covers shared, it asks once for all if a writer waits as well.
+  constexpr Mode mode_to_ask(Mode next, bool writer_waits) const {
+    return covers(Mode::exclusive, Mode::shared) && writer_waits ? Mode::exclusive : next;
+  }
+
+  // When readers are let in together: may one that is not in time come along? A shared lock is shared by all
+  // readers that wait; what is held exclusively keeps remote clients out, so there the slack is kept.
+  constexpr bool late_reader_comes_along(Mode held) const { return phases() && held == Mode::shared; }
+
   // May the lock be handed to a local client? `in_a_row`: local hand-overs since it came to this CN.
   constexpr bool hand_over_locally(Timestamp asked, std::optional<Timestamp> remote,
                                    std::uint32_t in_a_row) const {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "hier/hier.h"
+#include "locks/cql_family.h"
 #include "peers/caslock.h"
 #include "peers/dslr.h"
 #include "peers/ideal.h"
@@ -27,25 +28,6 @@ constexpr std::array<std::pair<std::string_view, hier::PolicyKind>, 6> kPolicies
 LockShape shape_for(std::uint32_t members, std::uint32_t slots) {
   return {members, slots == 0 ? members : slots, QueueLayout::owner};
 }
-
-// The flat CQL lock: a slot per client.
-class CqlFamily final : public LockFamily {
- public:
-  explicit CqlFamily(const FamilyConfig& config)
-      : shape_(shape_for(config.cns * config.clients, config.slots)),
-        release_read_(config.release_read) {}
-  std::uint64_t stride() const override { return shape_.bytes(); }
-  std::unique_ptr<LockClient> client(const Seat& seat) override {
-    // Endpoints are numbered in the order of the clients.
-    const cql::Membership self{.slot = Slot{static_cast<std::uint16_t>(seat.endpoint.id().value)}};
-    return std::make_unique<cql::CqlLock<>>(seat.endpoint, shape_, self,
-                                            cql::Options{.release_read = release_read_});
-  }
-
- private:
-  LockShape shape_;
-  cql::ReleaseRead release_read_;
-};
 
 // DecLock: a slot per CN, clients queue locally.
 class HierFamily final : public LockFamily {
@@ -164,7 +146,10 @@ std::uint32_t members_of(const FamilyConfig& config) {
 }
 
 std::unique_ptr<LockFamily> make_family(const FamilyConfig& config) {
-  if (config.lock == "cql") return std::make_unique<CqlFamily>(config);
+  if (config.lock == "cql") {
+    return std::make_unique<CqlFamily<>>(shape_for(config.cns * config.clients, config.slots),
+                                         cql::Options{.release_read = config.release_read});
+  }
   for (const auto& [name, kind] : kPolicies) {
     if (config.lock != name) continue;
     return std::make_unique<HierFamily>(config, hier::Policy{kind, config.slack, config.bound});

@@ -76,7 +76,12 @@ TEST(Mutants, EveryRuleIsAmongThem) {
 }
 
 // Locks with a plain fault, for the checkers: each must see its own.
-enum class Fault { lets_everybody_in, releases_in_the_wrong_mode, waits_for_ever };
+enum class Fault {
+  lets_everybody_in,
+  releases_in_the_wrong_mode,
+  waits_for_ever,
+  trusts_an_early_read
+};
 
 template <Fault kFault>
 class FaultyLock final : public LockClient {
@@ -93,11 +98,13 @@ class FaultyLock final : public LockClient {
       const Result<void> posted = co_await endpoint_.post(look);
       EXPECT_TRUE(posted);
     }
-    co_return co_await lock_.acquire(lock, mode, object);
+    Result<Hold> hold = co_await lock_.acquire(lock, mode, object);
+    if (hold && kFault == Fault::trusts_an_early_read) hold->object_read = object != nullptr;
+    co_return hold;
   }
   Task<Result<void>> release(Hold hold, Op* object) override {
     if (kFault == Fault::lets_everybody_in) co_return Result<void>{};
-    hold.mode = Mode::shared;  // H11
+    if (kFault == Fault::releases_in_the_wrong_mode) hold.mode = Mode::shared;  // H11
     co_return co_await lock_.release(hold, object);
   }
   FramePool& frames() { return endpoint_.worker().frames(); }
@@ -124,6 +131,7 @@ void expect_seen(Violation::Kind kind, const char* program) {
   Scenario scenario;
   scenario.program = parse_programs(program)->front();
   scenario.family = [] { return std::make_unique<FaultyFamily<kFault>>(); };
+  scenario.piggyback = kFault == Fault::trusts_an_early_read;
   const Finding finding = search(scenario, {});
   ASSERT_TRUE(finding.violation);
   EXPECT_EQ(finding.violation->kind, kind) << finding.violation->text;
@@ -134,6 +142,9 @@ TEST(Checkers, SeeTwoHolders) {
 }
 TEST(Checkers, SeeCountsThatAreLeftOver) {
   expect_seen<Fault::releases_in_the_wrong_mode>(Violation::Kind::left_over, "w");
+}
+TEST(Checkers, SeeAReadFromBeforeTheGrant) {
+  expect_seen<Fault::trusts_an_early_read>(Violation::Kind::stale_read, "w;r");
 }
 TEST(Checkers, SeeACircleThatNobodyGetsOutOf) {
   expect_seen<Fault::waits_for_ever>(Violation::Kind::hang, "w;r");

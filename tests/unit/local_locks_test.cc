@@ -52,7 +52,7 @@ TEST(LocalLocks, ReadersJoinAndWritersWait) {
   EXPECT_EQ(node.leave().kind, Kind::nothing) << "another reader still holds it";
   const auto leave = node.leave();
   EXPECT_EQ(leave.kind, Kind::release) << "a writer cannot use what the node holds shared";
-  EXPECT_EQ(leave.successor, &writer);
+  EXPECT_EQ(leave.successor.waiter, &writer);
 }
 
 TEST(LocalLocks, TheModeThatWasAcquiredIsTheModeThatIsReleased) {  // H11
@@ -78,7 +78,7 @@ TEST(LocalLocks, TaskFairServesInOrderAndGivesWayToWhoeverAskedEarlierElsewhere)
   EXPECT_TRUE(early.granted);
   const auto leave = node.leave();
   EXPECT_EQ(leave.kind, Kind::release);
-  EXPECT_EQ(leave.successor, &late);
+  EXPECT_EQ(leave.successor.waiter, &late);
 }
 
 TEST(LocalLocks, PhaseFairAlternatesBetweenReadersAndWriters) {
@@ -88,9 +88,9 @@ TEST(LocalLocks, PhaseFairAlternatesBetweenReadersAndWriters) {
   LocalWaiter& reader = node.client(R, 2);
   node.enter(writer);
   node.enter(reader);
-  EXPECT_EQ(node.leave().successor, &reader) << "after a writer, a reader";
+  EXPECT_EQ(node.leave().successor.waiter, &reader) << "after a writer, a reader";
   node.locals.acquired(Hold{.lock = kLock, .mode = R}, R, node.now);
-  EXPECT_EQ(node.leave().successor, &writer) << "after readers, a writer";
+  EXPECT_EQ(node.leave().successor.waiter, &writer) << "after readers, a writer";
 }
 
 TEST(LocalLocks, SlackLetsALittleDisorderIn) {
@@ -102,14 +102,19 @@ TEST(LocalLocks, SlackLetsALittleDisorderIn) {
   }
 }
 
-TEST(LocalLocks, SlackAsksExclusivelyIfAWriterWaitsToo) {
-  Node node{{PolicyKind::slack}};
-  node.acquire(R, Timestamp{0});
-  node.enter(node.client(W, 500));
-  node.enter(node.client(R, 501));
-  const auto leave = node.leave();
-  EXPECT_EQ(leave.kind, Kind::release);
-  EXPECT_EQ(leave.successor_mode, W);
+TEST(LocalLocks, SlackAsksExclusivelyForAReaderIfAWriterWaitsToo) {
+  for (const auto& [kind, mode] :
+       {std::pair{PolicyKind::slack, W}, std::pair{PolicyKind::phase_fair, R}}) {
+    Node node{{kind}};
+    node.acquire(W, Timestamp{0});
+    LocalWaiter& reader = node.client(R, 501);
+    node.enter(node.client(W, 500));
+    node.enter(reader);
+    const auto leave = node.leave();
+    EXPECT_EQ(leave.kind, Kind::release) << "both came too late";
+    EXPECT_EQ(leave.successor.waiter, &reader);
+    EXPECT_EQ(leave.successor.mode, mode);
+  }
 }
 
 TEST(LocalLocks, TheOtherPoliciesPreferAsTheySay) {
@@ -182,13 +187,13 @@ TEST(LocalLocks, OneRequestOnTheMemoryNodeAtATime) {  // H34
   LocalWaiter& elsewhere = node.client(W, 1);
   EXPECT_EQ(node.locals.enter(kLock, elsewhere, WorkerId{1}, node.now), Entry::wait)
       << "another endpoint's fetch-and-add could overtake the release";
-  EXPECT_EQ(node.locals.released(kLock), &elsewhere);
+  EXPECT_EQ(node.locals.released(kLock).waiter, &elsewhere);
 
   Node other{{PolicyKind::phase_fair}};
   other.acquire(W);
   EXPECT_EQ(other.leave().kind, Kind::release);
   EXPECT_EQ(other.enter(other.client(W, 1)), Entry::acquire) << "behind the release on its endpoint";
-  EXPECT_EQ(other.locals.released(kLock), nullptr);
+  EXPECT_EQ(other.locals.released(kLock).waiter, nullptr);
 }
 
 TEST(LocalLocks, AnObjectIsWrittenBeforeALocalClientGetsTheLock) {
@@ -210,7 +215,7 @@ TEST(LocalLocks, IdleLocksAreReclaimed) {
     EXPECT_EQ(node.locals.enter(addr, waiter, WorkerId{0}, node.now), Entry::acquire);
     node.locals.acquired(Hold{.lock = addr, .mode = W}, W, node.now);
     EXPECT_EQ(node.locals.leave(addr, WorkerId{0}, false).kind, Kind::release);
-    EXPECT_EQ(node.locals.released(addr), nullptr);
+    EXPECT_EQ(node.locals.released(addr).waiter, nullptr);
   }
   EXPECT_EQ(node.locals.in_use(), 0u);
   EXPECT_LT(node.locals.bytes_max(), 2000u);

@@ -30,7 +30,6 @@ struct Event {
 class EventHeap {
  public:
   bool empty() const { return events_.empty(); }
-  std::size_t size() const { return events_.size(); }
   const Event& top() const { return events_.front(); }
 
   void push(Time at, EventKind kind, std::uint32_t index) {
