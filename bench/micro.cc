@@ -21,6 +21,9 @@ namespace {
 // much virtual time, those that are left never will.
 constexpr Duration kPatience = seconds(10);
 
+// Before the clients start, the compute nodes' clocks meet for the first time.
+constexpr Duration kSettling = milliseconds(1);
+
 std::int64_t either_way(Prng& random, std::int64_t most) {
   return static_cast<std::int64_t>(random.below(2 * static_cast<std::uint64_t>(most) + 1)) - most;
 }
@@ -91,8 +94,9 @@ struct Client {
   void give_up(Errc error);
 };
 
-class Micro final : private sim::EffectObserver {
+class Micro final : private sim::EffectObserver, private hier::HandOverObserver {
  public:
+  // Without a family, the one that the configuration names.
   Micro(const MicroConfig& config, std::unique_ptr<locks::LockFamily> family);
   ~Micro() override;
 
@@ -102,6 +106,8 @@ class Micro final : private sim::EffectObserver {
   friend struct Client;
 
   void on_effect(EndpointId from, const sim::Flight::Step& step) override;
+  void handed_over(Timestamp asked, std::optional<Timestamp> remote) override;
+  std::unique_ptr<locks::LockFamily> make_family();
   void entered(const Client& client, std::uint64_t which, Mode mode, Duration waited);
   bool measuring() const { return engine_.now() >= measure_from_ && engine_.now() < measure_until_; }
   void run_until(Time end, const std::function<void(double)>& progress);
@@ -111,10 +117,10 @@ class Micro final : private sim::EffectObserver {
   std::int64_t count_lost_updates();
 
   MicroConfig config_;
+  std::unique_ptr<locks::LockFamily> family_;
   Placement placement_;
   Zipf zipf_;
   sim::TimedEngine engine_;
-  std::unique_ptr<locks::LockFamily> family_;
   audit::Holders holders_;
   audit::Fairness fairness_;
   Time measure_from_;
@@ -127,13 +133,13 @@ class Micro final : private sim::EffectObserver {
 
 Micro::Micro(const MicroConfig& config, std::unique_ptr<locks::LockFamily> family)
     : config_(config),
-      placement_(config, family->stride()),
+      family_(family == nullptr ? make_family() : std::move(family)),
+      placement_(config, family_->stride()),
       zipf_(config.locks, config.zipf),
       engine_(with_latency(config.nic, config.cn_latency), config.mns, config.seed),
-      family_(std::move(family)),
       holders_(config.locks),
       fairness_(config.locks, std::size_t{config.cns} * config.clients),
-      measure_from_(Time{} + config.warmup),
+      measure_from_(Time{} + kSettling + config.warmup),
       measure_until_(measure_from_ + config.duration) {
   if (!family_->endpoint_per_worker()) {
     engine_.observe(this);
@@ -160,12 +166,27 @@ Micro::Micro(const MicroConfig& config, std::unique_ptr<locks::LockFamily> famil
 
 Micro::~Micro() {
   for (Client& client : clients_) client.task.reset();
+  clients_.clear();
+  family_.reset();  // before the engine that it runs on
 }
 
 void Micro::on_effect(EndpointId from, const sim::Flight::Step& step) {
   if (step.purpose == Purpose::acquire && step.kind == OpKind::fetch_add) {
     fairness_.enqueued(from.value);
   }
+}
+
+std::unique_ptr<locks::LockFamily> Micro::make_family() {
+  locks::FamilyConfig config = config_.family();
+  config.hand_overs = this;
+  return locks::make_family(config);
+}
+
+void Micro::handed_over(Timestamp asked, std::optional<Timestamp> remote) {
+  if (!measuring()) return;
+  result_.local_hand_overs += 1;
+  const std::int32_t late_us = remote ? microseconds_between(*remote, asked) : 0;
+  if (late_us > 0) result_.hand_over_late_us.add(static_cast<std::uint64_t>(late_us));
 }
 
 Task<void> Client::run() {
@@ -272,11 +293,12 @@ void Micro::entered(const Client& client, std::uint64_t which, Mode mode, Durati
 
 MicroResult Micro::run(const std::function<void(double)>& progress) {
   const auto started = std::chrono::steady_clock::now();
+  family_->start(placement_.spare(config_.locks));
+  run_until(Time{} + kSettling, progress);
   for (Client& client : clients_) {
     client.task.emplace(client.run());
     client.task->start();
   }
-  family_->start(placement_.spare(config_.locks));
   run_until(measure_from_, progress);
   const OpCounts before = engine_.counts();
   run_until(measure_until_, progress);
@@ -373,7 +395,7 @@ Result<void, std::string> validate(const MicroConfig& config) {
 }
 
 MicroResult run_micro(const MicroConfig& config, const std::function<void(double)>& progress) {
-  return run_micro(config, locks::make_family(config.family()), progress);
+  return run_micro(config, nullptr, progress);
 }
 
 MicroResult run_micro(const MicroConfig& config, std::unique_ptr<locks::LockFamily> family,

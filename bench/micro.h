@@ -59,6 +59,10 @@ struct MicroResult {
   Histogram overtakes;
   std::uint64_t overtakes_sum = 0;
   std::optional<std::uint64_t> fifo_violations;  // where each client enqueues for itself
+  // How much later a client that got the lock by a local hand-over had asked than the first remote one known
+  // to wait, where it was later.
+  std::uint64_t local_hand_overs = 0;
+  Histogram hand_over_late_us;
   std::size_t local_table_bytes_max = 0;
   std::optional<Duration> time_sync_error;  // the furthest that two CNs' clocks were apart
   // Over the whole run, to the end of the last operation:

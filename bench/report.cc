@@ -117,6 +117,8 @@ Json result_json(const MicroConfig& config, const MicroResult& r, std::string_vi
           {"p99", r.overtakes.quantile(990)},
           {"max", r.overtakes.max()}}},
         {"fifo_violations", r.fifo_violations ? Json(*r.fifo_violations) : Json()},
+        {"local_hand_overs", r.local_hand_overs},
+        {"hand_over_late_us", r.hand_over_late_us.max()},
         {"hottest_lock_acquire_us",
          {{"p50", us(r.hottest_acquire_ns.quantile(500))},
           {"p99", us(r.hottest_acquire_ns.quantile(990))}}}}},
@@ -134,7 +136,7 @@ struct Column {
   double (*value)(const MicroRun& run);
 };
 
-constexpr std::array<Column, 7> kColumns{{
+constexpr std::array<Column, 9> kColumns{{
     {"M ops/s", 3, true, [](const MicroRun& r) { return figures(r.config, r.result).throughput_mops; }},
     {"p50 us", 1, false, [](const MicroRun& r) { return us(r.result.op_ns.quantile(500)); }},
     {"p99 us", 1, false, [](const MicroRun& r) { return us(r.result.op_ns.quantile(990)); }},
@@ -143,6 +145,10 @@ constexpr std::array<Column, 7> kColumns{{
     {"MN/op", 2, false, [](const MicroRun& r) { return figures(r.config, r.result).per_op; }},
     {"overtakes", 2, false,
      [](const MicroRun& r) { return ratio(r.result.overtakes_sum, r.result.acquires); }},
+    {"their p99", 0, false,
+     [](const MicroRun& r) { return static_cast<double>(r.result.overtakes.quantile(990)); }},
+    {"their max", 0, false,
+     [](const MicroRun& r) { return static_cast<double>(r.result.overtakes.max()); }},
 }};
 
 // The best of a column among the locks that could exist.
@@ -170,14 +176,14 @@ std::string to_json(const std::vector<MicroRun>& runs, std::string_view commit) 
 
 std::string table(const std::vector<MicroRun>& runs) {
   std::string text = fmt::format("{:<24}", "lock");
-  for (const Column& column : kColumns) text += fmt::format("{:>12} ", column.name);
+  for (const Column& column : kColumns) text += fmt::format("{:>10} ", column.name);
   text += "  violations  lost updates\n";
   for (const MicroRun& run : runs) {
     text += fmt::format("{:<24}", run.config.lock);
     for (const Column& column : kColumns) {
       const double value = column.value(run);
       const bool best = run.config.lock != "ideal" && value == best_of(column, runs);
-      text += fmt::format("{:>12.{}f}{}", value, column.decimals, best ? '*' : ' ');
+      text += fmt::format("{:>10.{}f}{}", value, column.decimals, best ? '*' : ' ');
     }
     text += fmt::format("{:>12}  {:>12}\n", run.result.violations,
                         run.result.lost_updates ? fmt::to_string(*run.result.lost_updates) : "unknown");
@@ -208,6 +214,11 @@ std::string summary(const MicroConfig& c, const MicroResult& r) {
   text += fmt::format("  overtakes          {:.3f} per acquire, {} out of queue order\n",
                       ratio(r.overtakes_sum, r.acquires),
                       r.fifo_violations ? fmt::to_string(*r.fifo_violations) : "unknown");
+  if (r.local_hand_overs > 0) {
+    text += fmt::format(
+        "  local hand-overs   {}, to clients at most {} us later than the first remote one known\n",
+        format_count(r.local_hand_overs), r.hand_over_late_us.max());
+  }
   text += fmt::format("  safety             {} violations, {} lost updates\n", r.violations,
                       r.lost_updates ? fmt::to_string(*r.lost_updates) : "unknown");
   text += fmt::format("  simulator          {} events in {:.2f} s: {:.2f} M events/s, trace {:016x}\n",

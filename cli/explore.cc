@@ -64,6 +64,9 @@ explore::Scenario make_scenario(const Options& options, const explore::Program& 
                                scenario.slots, scenario.members(),
                                scenario.hierarchical() ? "compute nodes" : "clients"));
   }
+  if (!scenario.hierarchical() && !is_patient(program)) {
+    throw BadInput("--program: R, W, s and e are for the declock- locks; the others always wait");
+  }
   if (options.lock != "cql" && (options.layout == "ring" || !options.without.empty())) {
     throw BadInput("--layout ring and --without are for --lock cql");
   }
@@ -155,8 +158,8 @@ Action add_explore(CLI::App& program) {
   app.add_option("--slots", options->slots, "Slots of the queue")->check(whole_number(1, 64));
   app.add_option(
          "--program", options->program,
-         "Operations of each client: r shared, w exclusive, x both ways; + instead of ; puts the "
-         "next client on the same compute node")
+         "Operations of each client: r shared, w exclusive, x both ways, R and W may give up, s and e "
+         "try shared and exclusive; + instead of ; puts the next client on the same compute node")
       ->type_name("\"w;r;rrrw\"");
   app.add_option("--without", options->without, "Leave out a rule of the protocol; 'list' shows them")
       ->type_name("RULE");

@@ -24,6 +24,8 @@ class Fairness {
     std::uint64_t by_call = 0;
     std::uint64_t by_queue = 0;
   };
+  // The client no longer wants the lock it called for.
+  void gave_up(std::uint32_t client) { (void)granted(client); }
   // The client was granted the lock it called for.
   Overtakes granted(std::uint32_t client);
 

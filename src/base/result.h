@@ -14,6 +14,9 @@ enum class Errc : std::uint8_t {
   ok,
   outcome_unknown,  // an operation: it may or may not have taken effect
   stuck,            // a lock: its state needs a reset before anybody gets on
+  busy,             // a lock: it would have to be waited for, and the caller did not want that
+  timed_out,        // a lock: it did not come in time
+  cancelled,        // a lock: the caller no longer wants it
 };
 
 constexpr std::string_view to_string(Errc code) {
@@ -24,6 +27,12 @@ constexpr std::string_view to_string(Errc code) {
       return "outcome unknown";
     case Errc::stuck:
       return "stuck: the lock needs a reset, and resets are not there yet";
+    case Errc::busy:
+      return "busy";
+    case Errc::timed_out:
+      return "timed out";
+    case Errc::cancelled:
+      return "cancelled";
   }
   return "?";
 }

@@ -15,34 +15,53 @@ CqlLock<kRules>::CqlLock(Endpoint& endpoint, const LockShape& shape, Membership 
 
 template <Rules kRules>
 Task<Result<Hold>> CqlLock<kRules>::acquire_since(RemoteAddr lock, Mode mode, Timestamp asked,
-                                                  Op* object) {
+                                                  Op* object, std::optional<Place> entered) {
   for (;;) {  // once more after each reset that came between, and those are rare and bounded in time
-    Op enter = Op::fetch_add(lock, shape_.header.acquire_delta(mode), Purpose::acquire);
-    const Result<void> posted = co_await endpoint_.post(enter, object);
-    if (!posted) co_return Failure{posted.error()};
-    const Header found = shape_.header.decode(enter.old);
-
-    if (found.reset_id != ResetId{0}) {
-      // Aborted. The counts that this FAA changed are the reset's to clean up, never ours (H14).
-      const Result<void> over = co_await await_end_of_reset(lock);
-      if (!over) co_return Failure{over.error()};
-      continue;
+    const Result<Place> place = entered ? *entered : co_await enter(lock, mode, object);
+    entered.reset();
+    if (!place) co_return Failure{place.error()};
+    if (place->held) co_return *place->held;
+    if (place->found.reset_id == ResetId{0}) {
+      co_return co_await enqueue_and_wait(lock, mode, asked, place->found);
     }
-    // H24: the ticket is about to repeat. H10: more requests than members: an entry would hit another's.
-    if (found.end() >= shape_.ticket_limit() || found.qsize >= shape_.slots) {
-      co_return Failure{Errc::stuck};
-    }
-    const bool held = found.qsize == 0 || (mode == Mode::shared && found.wcnt == 0);
-    if (held) {
-      // The object was read behind the FAA that made this client a holder: nobody writes it any more.
-      co_return Hold{.lock = lock,
-                     .mode = mode,
-                     .epoch = found.epoch,
-                     .ticket = found.end(),
-                     .object_read = object != nullptr};
-    }
-    co_return co_await enqueue_and_wait(lock, mode, asked, found);
+    // Aborted. The counts that the FAA changed are the reset's to clean up, never ours (H14).
+    const Result<void> over = co_await await_end_of_reset(lock);
+    if (!over) co_return Failure{over.error()};
   }
+}
+
+template <Rules kRules>
+Task<Result<typename CqlLock<kRules>::Place>> CqlLock<kRules>::enter(RemoteAddr lock, Mode mode,
+                                                                     Op* object) {
+  Op count_me = Op::fetch_add(lock, shape_.header.acquire_delta(mode), Purpose::acquire);
+  const Result<void> posted = co_await endpoint_.post(count_me, object);
+  if (!posted) co_return Failure{posted.error()};
+  Place place{shape_.header.decode(count_me.old), {}};
+  const Header& found = place.found;
+  if (found.reset_id != ResetId{0}) co_return place;
+  // H24: the ticket is about to repeat. H10: more requests than members: an entry would hit another's.
+  if (found.end() >= shape_.ticket_limit() || found.qsize >= shape_.slots) {
+    co_return Failure{Errc::stuck};
+  }
+  if (is_free(found, mode)) {
+    // The object was read behind the FAA that made this client a holder: nobody writes it any more.
+    place.held = Hold{.lock = lock,
+                      .mode = mode,
+                      .epoch = found.epoch,
+                      .ticket = found.end(),
+                      .object_read = object != nullptr};
+  }
+  co_return place;
+}
+
+template <Rules kRules>
+Task<Result<bool>> CqlLock<kRules>::looks_free(RemoteAddr lock, Mode mode) {
+  std::uint64_t word = 0;
+  Op look = Op::read(lock, {&word, 1}, Purpose::acquire);
+  const Result<void> posted = co_await endpoint_.post(look);
+  if (!posted) co_return Failure{posted.error()};
+  const Header found = shape_.header.decode(word);
+  co_return found.reset_id == ResetId{0} && is_free(found, mode);
 }
 
 template <Rules kRules>
@@ -121,13 +140,18 @@ Task<Result<std::optional<Timestamp>>> CqlLock<kRules>::waiting_since(Hold hold)
 }
 
 template <Rules kRules>
-Task<Result<Token>> CqlLock<kRules>::token(Hold hold) {
-  CHECK(hold.mode == Mode::exclusive);
-  std::uint64_t wraps = 0;
-  Op look = Op::read(shape_.wraps_addr(hold.lock), {&wraps, 1}, Purpose::acquire);
+Task<Result<std::uint64_t>> CqlLock<kRules>::wraps(RemoteAddr lock) {
+  std::uint64_t count = 0;
+  Op look = Op::read(shape_.wraps_addr(lock), {&count, 1}, Purpose::acquire);
   const Result<void> posted = co_await endpoint_.post(look);
   if (!posted) co_return Failure{posted.error()};
-  co_return Token{endpoint_.incarnation(hold.lock.mn), wraps, hold.ticket};
+  co_return count;
+}
+
+template <Rules kRules>
+Token CqlLock<kRules>::token(const Hold& hold, std::uint64_t wraps) const {
+  CHECK(hold.mode == Mode::exclusive);
+  return {endpoint_.incarnation(hold.lock.mn), wraps, hold.ticket, hold.local_sequence};
 }
 
 }  // namespace declock::cql

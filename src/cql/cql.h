@@ -67,14 +67,28 @@ class CqlLock final : public LockClient {
   }
   Task<Result<void>> release(Hold hold, Op* object = nullptr) override;
 
-  // For a request that was made earlier, before this member could ask for the lock.
-  Task<Result<Hold>> acquire_since(RemoteAddr lock, Mode mode, Timestamp asked, Op* object);
+  // Where a request stands after its fetch-and-add.
+  struct Place {
+    Header found;
+    std::optional<Hold> held;  // at once
+  };
+  Task<Result<Place>> enter(RemoteAddr lock, Mode mode, Op* object = nullptr);
+
+  // For a request that was made earlier, before this member could ask for the lock; perhaps one that has
+  // entered already, without `object`.
+  Task<Result<Hold>> acquire_since(RemoteAddr lock, Mode mode, Timestamp asked, Op* object,
+                                   std::optional<Place> entered = {});
+
+  // Would a request be served at once? One READ, and only a guess.
+  Task<Result<bool>> looks_free(RemoteAddr lock, Mode mode);
 
   // When the first of those who wait behind `hold` asked, as far as the queue tells. One READ.
   Task<Result<std::optional<Timestamp>>> waiting_since(Hold hold);
 
-  // REQUIRES: hold.mode is exclusive. One READ, of the count of ticket wraps.
-  Task<Result<Token>> token(Hold hold);
+  // How often the lock's tickets have started again: part of a token. One READ.
+  Task<Result<std::uint64_t>> wraps(RemoteAddr lock);
+  // REQUIRES: hold.mode is exclusive.
+  Token token(const Hold& hold, std::uint64_t wraps) const;
 
   FramePool& frames() { return endpoint_.worker().frames(); }
 
@@ -82,6 +96,9 @@ class CqlLock final : public LockClient {
   using Wait = typename GrantInbox<kRules>::Wait;
 
   // acquire.h
+  static bool is_free(const Header& found, Mode mode) {
+    return found.qsize == 0 || (mode == Mode::shared && found.wcnt == 0);
+  }
   Task<Result<Hold>> enqueue_and_wait(RemoteAddr lock, Mode mode, Timestamp asked, Header found);
   Task<Result<void>> await_end_of_reset(RemoteAddr lock);
   std::uint32_t slot_for(Ticket ticket) const;

@@ -3,14 +3,32 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 namespace declock::explore {
 namespace {
 
+struct Letter {
+  char letter;
+  Operation operation;
+};
+constexpr std::array<Letter, 6> kLetters{{
+    {'r', {Mode::shared, Operation::Patience::waits}},
+    {'w', {Mode::exclusive, Operation::Patience::waits}},
+    {'R', {Mode::shared, Operation::Patience::may_give_up}},
+    {'W', {Mode::exclusive, Operation::Patience::may_give_up}},
+    {'s', {Mode::shared, Operation::Patience::tries}},
+    {'e', {Mode::exclusive, Operation::Patience::tries}},
+}};
+
 std::string letters(const Operations& operations) {
   std::string text;
-  for (const Mode mode : operations) text += mode == Mode::exclusive ? 'w' : 'r';
+  for (const Operation& operation : operations) {
+    for (const auto& [letter, meant] : kLetters) {
+      if (meant.mode == operation.mode && meant.patience == operation.patience) text += letter;
+    }
+  }
   return text;
 }
 
@@ -51,11 +69,23 @@ std::size_t client_count(const Program& program) {
   return count;
 }
 
+bool is_patient(const Program& program) {
+  for (const Node& node : program) {
+    for (const Operations& operations : node) {
+      for (const Operation& operation : operations) {
+        if (operation.patience != Operation::Patience::waits) return false;
+      }
+    }
+  }
+  return true;
+}
+
 Result<std::vector<Program>, std::string> parse_programs(std::string_view text) {
   const auto wrong = [&](std::string_view what) {
     return Failure{
         fmt::format("program '{}': {}; write a client's operations as letters r (shared), w "
-                    "(exclusive) or x (either) and put ';' between clients, as in \"w;r;rrrw\"",
+                    "(exclusive), x (either), R and W (may give up), s and e (try) and put ';' "
+                    "between clients, as in \"w;r;rrrw\"",
                     text, what)};
   };
   struct Place {
@@ -69,13 +99,17 @@ Result<std::vector<Program>, std::string> parse_programs(std::string_view text) 
     if (c == ';' || c == '+') {
       if (node.back().empty()) return wrong("a client has no operation");
       c == ';' ? program.push_back(Node{Operations{}}) : node.push_back({});
-    } else if (c == 'r' || c == 'w' || c == 'x') {
-      if (c == 'x') either.push_back({program.size() - 1, node.size() - 1, node.back().size()});
-      node.back().push_back(c == 'w' ? Mode::exclusive : Mode::shared);
-      operations += 1;
-    } else {
-      return wrong(fmt::format("'{}' is not a letter of it", c));
+      continue;
     }
+    const auto* known =
+        std::find_if(kLetters.begin(), kLetters.end(), [c](const Letter& l) { return l.letter == c; });
+    if (c == 'x') {
+      either.push_back({program.size() - 1, node.size() - 1, node.back().size()});
+      known = kLetters.begin();
+    }
+    if (known == kLetters.end()) return wrong(fmt::format("'{}' is not a letter of it", c));
+    node.back().push_back(known->operation);
+    operations += 1;
   }
   if (program.back().back().empty()) return wrong("a client has no operation");
   if (client_count(program) > kClientsMax)
@@ -88,7 +122,7 @@ Result<std::vector<Program>, std::string> parse_programs(std::string_view text) 
   for (std::uint32_t bits = 0; bits < 1u << either.size(); ++bits) {
     for (std::size_t i = 0; i < either.size(); ++i) {
       const auto [node, client, operation] = either[i];
-      program[node][client][operation] = bits >> i & 1 ? Mode::exclusive : Mode::shared;
+      program[node][client][operation].mode = bits >> i & 1 ? Mode::exclusive : Mode::shared;
     }
     if (known.insert(canonical(program)).second) programs.push_back(program);
   }

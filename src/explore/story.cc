@@ -169,7 +169,8 @@ std::vector<std::string> tell_story(const Scenario& scenario, const Finding& fin
         who = choice.to;
         break;
       case sim::Choice::Kind::resume:
-        what = "ends its critical section";
+        what = who >= World::kImpatience ? "loses patience" : "ends its critical section";
+        who %= World::kImpatience;
         break;
       case sim::Choice::Kind::timer:
         what = "timer fires";

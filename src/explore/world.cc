@@ -93,11 +93,11 @@ void World::restart() {
 }
 
 Task<void> World::Client::run() {
-  for (const Mode mode : operations) {
+  for (const Operation& operation : operations) {
     number += 1;
     world.between_operations(*this);
     inside = true;
-    const Result<void> finished = co_await operate(mode);
+    const Result<void> finished = co_await operate(operation);
     inside = false;
     if (!finished) {
       world.report(Violation::Kind::stuck,
@@ -129,15 +129,39 @@ void World::between_operations(const Client& client) {
   }
 }
 
-Task<Result<void>> World::Client::operate(Mode mode) {
+Task<Result<Hold>> World::Client::acquire(Operation operation, Op* object) {
+  using Patience = Operation::Patience;
+  if (operation.patience == Patience::waits) return lock->acquire(kLock, operation.mode, object);
+  auto& timed = dynamic_cast<TimedLockClient&>(*lock);
+  if (operation.patience == Patience::tries) return timed.try_acquire(kLock, operation.mode);
+  return acquire_or_cancel(timed, operation.mode);
+}
+
+Task<Result<Hold>> World::Client::acquire_or_cancel(TimedLockClient& timed, Mode mode) {
+  Task<void> impatience = cancel_some_time(timed);
+  impatience.start();
+  co_return co_await timed.acquire_until(kLock, mode, endpoint.worker().now() + seconds(1));
+}
+
+Task<void> World::Client::cancel_some_time(TimedLockClient& timed) {
+  co_await world.engine_->pause(static_cast<std::uint8_t>(index + kImpatience), endpoint.id());
+  timed.cancel();
+}
+
+Task<Result<void>> World::Client::operate(Operation operation) {
+  const Mode mode = operation.mode;
   const bool writes = world.scenario_.piggyback && mode == Mode::exclusive;
   std::uint64_t value = 0;
   Op read = Op::read(world.object(), {&value, 1}, Purpose::data);
   Op write = Op::write(world.object(), {&value, 1}, Purpose::data);
 
   world.fairness_->called(0, index, mode);
-  const Result<Hold> hold =
-      co_await lock->acquire(kLock, mode, world.scenario_.piggyback ? &read : nullptr);
+  const Result<Hold> hold = co_await acquire(operation, world.scenario_.piggyback ? &read : nullptr);
+  if (!hold && (hold.error() == Errc::busy || hold.error() == Errc::cancelled)) {
+    world.fairness_->gave_up(index);
+    world.tell(hold.error() == Errc::busy ? "finds it busy" : "gives up waiting");
+    co_return Result<void>{};
+  }
   if (!hold) co_return Failure{hold.error()};
   world.enter(index, mode);
   if (!hold->object_read) value = world.engine_->memory(MnId{0}).load(world.object().offset);

@@ -74,6 +74,8 @@ class World final : private sim::EffectObserver {
   std::function<void(std::string_view what)> told;
 
   static constexpr RemoteAddr kLock{MnId{0}, 0};
+  // A client's impatience acts at any moment, as if it were a client of its own with this number added.
+  static constexpr std::uint8_t kImpatience = 64;
 
  private:
   struct Client {
@@ -101,7 +103,10 @@ class World final : private sim::EffectObserver {
 
     FramePool& frames() { return endpoint.worker().frames(); }
     Task<void> run();
-    Task<Result<void>> operate(Mode mode);
+    Task<Result<void>> operate(Operation operation);
+    Task<Result<Hold>> acquire(Operation operation, Op* object);
+    Task<Result<Hold>> acquire_or_cancel(TimedLockClient& timed, Mode mode);
+    Task<void> cancel_some_time(TimedLockClient& timed);
     Task<void> release_behind(Hold hold);
   };
 

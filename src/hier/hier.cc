@@ -1,17 +1,15 @@
 #include "hier/hier.h"
 
 namespace declock::hier {
-namespace {
 
-// co_await: until granted.
-struct Granted {
+// co_await: until a queued client is granted the lock or refused.
+struct HierWorker::Granted {
+  LocalLocks& locals;
   LocalWaiter& waiter;
-  bool await_ready() const noexcept { return waiter.granted; }
-  void await_suspend(std::coroutine_handle<> me) const noexcept { waiter.coroutine = me; }
+  bool await_ready() const noexcept { return false; }
+  bool await_suspend(std::coroutine_handle<> me) const { return locals.suspend(waiter, me); }
   void await_resume() const noexcept {}
 };
-
-}  // namespace
 
 // One coroutine waits for another that nobody awaits.
 struct HierWorker::Completion {
@@ -29,55 +27,134 @@ struct HierWorker::Completion {
   Result<void> await_resume() const { return result; }
 };
 
-Task<Result<Hold>> HierWorker::lock(RemoteAddr addr, Mode mode, Op* object) {
-  LocalWaiter me{.mode = mode, .asked = now(), .worker = &endpoint_.worker(), .object = object};
-  for (;;) {  // at most twice: `look` comes only where nobody has looked for a while
-    const LocalLocks::Entry entry = locals_.enter(addr, me, self_.worker, endpoint_.worker().now());
-    switch (entry) {
-      case LocalLocks::Entry::acquire:
-        co_return co_await acquire(addr, mode, mode, me.asked, object);
-      case LocalLocks::Entry::joined:
-        co_return me.hold;
-      case LocalLocks::Entry::look:
-        co_await look(me.hold);
-        continue;
-      case LocalLocks::Entry::look_and_wait:
-        behind_.spawn(look(me.hold));
-        break;
-      case LocalLocks::Entry::wait:
-        break;
-    }
-    co_await Granted{me};
-    if (me.error != Errc::ok) co_return Failure{me.error};
-    co_return me.hold;
-  }
+LocalWaiter HierWorker::request(RemoteAddr addr, Mode mode) const {
+  return {
+      .addr = addr, .mode = mode, .asked = timestamp_of(clock_.now()), .worker = &endpoint_.worker()};
 }
 
-Task<Result<Hold>> HierWorker::acquire(RemoteAddr addr, Mode mode, Mode as, Timestamp asked,
-                                       Op* object) {
-  const Result<Hold> hold = co_await cql_.acquire_since(addr, mode, asked, object);
-  if (hold) {
-    locals_.acquired(*hold, as, endpoint_.worker().now());
-  } else {
-    locals_.failed(addr, hold.error());
+Task<Result<Hold>> HierWorker::lock(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object) {
+  me = request(addr, mode);
+  me.object = object;
+  switch (locals_.enter(me, self_.worker, endpoint_.worker().now())) {
+    case LocalLocks::Entry::joined:
+      co_return me.hold;
+    case LocalLocks::Entry::acquire:
+      co_await acquire(addr, mode, me.asked, object);
+      break;
+    case LocalLocks::Entry::look_and_wait:
+      behind_.spawn(look(me.hold));
+      break;
+    case LocalLocks::Entry::wait:
+      break;
   }
-  co_return hold;
+  co_return co_await wait(me);
+}
+
+// The CQL lock is acquired behind the client's back, who may leave meanwhile.
+Task<Result<Hold>> HierWorker::lock_until(LocalWaiter& me, RemoteAddr addr, Mode mode, Time deadline) {
+  me = request(addr, mode);
+  me.may_give_up = true;
+  switch (locals_.enter(me, self_.worker, endpoint_.worker().now())) {
+    case LocalLocks::Entry::joined:
+      co_return me.hold;
+    case LocalLocks::Entry::acquire:
+      behind_.spawn(acquire(addr, mode, me.asked, nullptr));
+      break;
+    case LocalLocks::Entry::look_and_wait:
+      behind_.spawn(look(me.hold));
+      break;
+    case LocalLocks::Entry::wait:
+      break;
+  }
+  Task<void> alarm = expire(me, deadline);
+  alarm.start();
+  co_return co_await wait(me);
+}
+
+Task<void> HierWorker::expire(LocalWaiter& waiter, Time deadline) {
+  Worker& worker = endpoint_.worker();
+  co_await worker.sleep_for(deadline - worker.now());
+  locals_.give_up(waiter, Errc::timed_out);
+}
+
+Task<Result<Hold>> HierWorker::wait(LocalWaiter& me) {
+  co_await Granted{locals_, me};
+  if (me.error != Errc::ok) co_return Failure{me.error};
+  co_return me.hold;
+}
+
+Task<Result<Hold>> HierWorker::try_lock(LocalWaiter& me, RemoteAddr addr, Mode mode) {
+  me = request(addr, mode);
+  me.may_give_up = true;
+  bool asked = false;
+  for (
+      ;
+      ;) {  // each answer comes at most once, but for `look_first`, where readers come and go meanwhile
+    switch (locals_.try_enter(me, asked, self_.worker, endpoint_.worker().now())) {
+      case LocalLocks::Try::joined:
+        co_return me.hold;
+      case LocalLocks::Try::busy:
+        co_return Failure{Errc::busy};
+      case LocalLocks::Try::look_first:
+        co_await look(me.hold);
+        continue;
+      case LocalLocks::Try::ask_first: {
+        const Result<bool> free = co_await cql_.looks_free(addr, mode);
+        if (!free) co_return Failure{free.error()};
+        if (!*free) co_return Failure{Errc::busy};
+        asked = true;
+        continue;
+      }
+      case LocalLocks::Try::acquire:
+        break;
+    }
+    break;
+  }
+  const Result<Place> place = co_await cql_.enter(addr, mode);
+  if (!place) {
+    locals_.failed(addr, place.error());
+  } else if (place->held) {
+    locals_.acquired(*place->held, self_.worker, endpoint_.worker().now());
+  } else {
+    // Somebody was faster, and this CN is in the queue now. Whoever asks here next takes that over.
+    locals_.give_up(me, Errc::busy);
+    behind_.spawn(acquire(addr, mode, me.asked, nullptr, *place));
+  }
+  co_return co_await wait(me);
+}
+
+Task<void> HierWorker::acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* object,
+                               std::optional<Place> entered) {
+  const Result<Hold> hold = co_await cql_.acquire_since(addr, mode, asked, object, entered);
+  if (!hold) {
+    locals_.failed(addr, hold.error());
+    co_return;
+  }
+  const LocalLocks::Leave leave = locals_.acquired(*hold, self_.worker, endpoint_.worker().now());
+  // Nobody is left to be told of an error; whoever asks for the lock next runs into it as well.
+  if (leave.kind == LocalLocks::Leave::Kind::release) (void)co_await give_back(leave, nullptr);
 }
 
 void HierWorker::acquire_for(RemoteAddr addr, LocalLocks::Successor successor) {
-  if (successor.waiter != nullptr)
-    behind_.spawn(acquire_and_grant(addr, *successor.waiter, successor.mode));
-}
-
-Task<void> HierWorker::acquire_and_grant(RemoteAddr addr, LocalWaiter& waiter, Mode mode) {
-  const Result<Hold> hold = co_await acquire(addr, mode, waiter.mode, waiter.asked, waiter.object);
-  if (!hold) waiter.error = hold.error();
-  LocalLocks::grant(waiter, hold ? *hold : Hold{});
+  if (successor.waiter == nullptr) return;
+  const LocalWaiter& waiter = *successor.waiter;
+  behind_.spawn(acquire(addr, successor.mode, waiter.asked, waiter.object));
 }
 
 Task<void> HierWorker::look(Hold hold) {
   const Result<std::optional<Timestamp>> seen = co_await cql_.waiting_since(hold);
   locals_.looked(hold.lock, seen ? *seen : std::nullopt, endpoint_.worker().now());
+}
+
+Task<Result<Token>> HierWorker::token(Hold hold) {
+  std::optional<std::uint64_t> wraps = locals_.known_wraps(hold);
+  if (!wraps) {
+    const Result<std::uint64_t> read = co_await cql_.wraps(hold.lock);
+    if (!read) co_return Failure{read.error()};
+    wraps = *read;
+    locals_.remember_wraps(hold, *wraps);
+  }
+  co_return cql_.token(hold, *wraps);
 }
 
 Task<Result<void>> HierWorker::unlock(Hold hold, Op* object) {
@@ -89,9 +166,13 @@ Task<Result<void>> HierWorker::unlock(Hold hold, Op* object) {
     leave = locals_.leave(hold.lock, self_.worker, false);
   }
   if (leave.kind == LocalLocks::Leave::Kind::nothing) co_return Result<void>{};
+  co_return co_await give_back(leave, object);
+}
+
+Task<Result<void>> HierWorker::give_back(LocalLocks::Leave leave, Op* object) {
   Completion done;
   behind_.spawn(release_cql(leave.hold, object, leave.successor.waiter == nullptr, done));
-  acquire_for(hold.lock, leave.successor);
+  acquire_for(leave.hold.lock, leave.successor);
   co_return co_await done;
 }
 

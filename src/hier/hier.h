@@ -4,6 +4,7 @@
 //
 //   lock     free: acquire the CQL lock. Held shared and all agree: join. Otherwise queue locally, and where
 //            nobody knows of remote waiters look at the queue on the MN meanwhile.
+//   try      busy here: no, with no MN operation. Otherwise look at the header, and ask only if it looks free.
 //   unlock   others hold it too: leave. A local waiter is next: hand over, with no MN operation. Otherwise
 //            release the CQL lock, and if local clients wait acquire it again for the next of them.
 //
@@ -34,16 +35,27 @@ class HierWorker {
   // Releases and acquisitions on behalf of waiters that are under way.
   std::size_t running() const { return behind_.running(); }
 
-  Task<Result<Hold>> lock(RemoteAddr addr, Mode mode, Op* object);
+  // `me` is the client's request, for as long as it takes.
+  Task<Result<Hold>> lock(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object);
+  Task<Result<Hold>> lock_until(LocalWaiter& me, RemoteAddr addr, Mode mode, Time deadline);
+  Task<Result<Hold>> try_lock(LocalWaiter& me, RemoteAddr addr, Mode mode);
+  void cancel(LocalWaiter& me) { locals_.give_up(me, Errc::cancelled); }
   Task<Result<void>> unlock(Hold hold, Op* object);
+  // REQUIRES: hold.mode is exclusive. A READ the first time, then nothing.
+  Task<Result<Token>> token(Hold hold);
 
  private:
   struct Completion;
+  struct Granted;
+  using Place = cql::CqlLock<>::Place;
 
-  Timestamp now() const { return timestamp_of(clock_.now()); }
-  Task<Result<Hold>> acquire(RemoteAddr addr, Mode mode, Mode as, Timestamp asked, Op* object);
+  LocalWaiter request(RemoteAddr addr, Mode mode) const;
+  Task<Result<Hold>> wait(LocalWaiter& me);
+  Task<void> acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* object,
+                     std::optional<Place> entered = {});
   void acquire_for(RemoteAddr addr, LocalLocks::Successor successor);
-  Task<void> acquire_and_grant(RemoteAddr addr, LocalWaiter& waiter, Mode mode);
+  Task<void> expire(LocalWaiter& waiter, Time deadline);
+  Task<Result<void>> give_back(LocalLocks::Leave leave, Op* object);
   Task<void> release_cql(Hold hold, Op* object, bool last, Completion& done);
   Task<void> look(Hold hold);
 
@@ -55,19 +67,29 @@ class HierWorker {
   TaskGroup behind_;
 };
 
-class HierLock final : public LockClient {
+// One client. It waits for one lock at a time.
+class HierLock final : public TimedLockClient {
  public:
   explicit HierLock(HierWorker& worker) : worker_(worker) {}
 
   Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode, Op* object = nullptr) override {
-    return worker_.lock(lock, mode, object);
+    return worker_.lock(request_, lock, mode, object);
   }
   Task<Result<void>> release(Hold hold, Op* object = nullptr) override {
     return worker_.unlock(hold, object);
   }
+  Task<Result<Hold>> try_acquire(RemoteAddr lock, Mode mode) override {
+    return worker_.try_lock(request_, lock, mode);
+  }
+  Task<Result<Hold>> acquire_until(RemoteAddr lock, Mode mode, Time deadline) override {
+    return worker_.lock_until(request_, lock, mode, deadline);
+  }
+  void cancel() override { worker_.cancel(request_); }
+  Task<Result<Token>> token(Hold hold) override { return worker_.token(hold); }
 
  private:
   HierWorker& worker_;
+  LocalWaiter request_;
 };
 
 }  // namespace declock::hier

@@ -12,41 +12,79 @@ namespace {
 constexpr std::uint32_t kJoinsBetweenLooks = 16;
 constexpr Duration kTimeBetweenLooks = microseconds(50);
 
+// Locks whose count of wraps is remembered; beyond that it is read again.
+constexpr std::size_t kWrapsKept = 4096;
+
 }  // namespace
 
-LocalLocks::LocalLocks(const Policy& policy) : policy_(policy), buckets_(64) {}
+LocalLocks::LocalLocks(const Policy& policy, HandOverObserver* observer)
+    : policy_(policy), observer_(observer), buckets_(64) {}
 
-LocalLocks::Entry LocalLocks::enter(RemoteAddr addr, LocalWaiter& waiter, WorkerId worker, Time now) {
+LocalLocks::Entry LocalLocks::enter(LocalWaiter& waiter, WorkerId worker, Time now) {
   const std::lock_guard guard{mutex_};
-  LocalLock* lock = find(addr);
-  if (lock == nullptr) {
-    insert(addr).state = LocalLock::State::acquiring;
+  LocalLock* lock = find(waiter.addr);
+  if (lock == nullptr || may_follow_release(*lock, worker)) {
+    if (lock == nullptr) lock = &insert(waiter.addr);
+    ask(*lock, waiter, waiter.mode);
     return Entry::acquire;
   }
-  if (lock->state == LocalLock::State::releasing && lock->first == nullptr &&
-      lock->releasing_worker == worker) {
-    // Behind the release, on the same endpoint: operations take effect in order (H34).
-    lock->state = LocalLock::State::acquiring;
-    return Entry::acquire;
+  if (lock->state == LocalLock::State::acquiring && lock->asker == nullptr && lock->first == nullptr &&
+      lock->asked_for == waiter.mode) {
+    ask(*lock, waiter, waiter.mode);  // takes over the request of a client that gave up
+    return Entry::wait;
   }
-  if (may_join(*lock, waiter)) {
-    const bool time_to_look =
-        lock->joins >= kJoinsBetweenLooks || now - lock->looked > kTimeBetweenLooks;
-    if (time_to_look && !lock->looking) {
-      waiter.hold = lock->hold;
-      lock->looking = true;
-      return Entry::look;
-    }
-    lock->joins += 1;
-    lock->holders += 1;
-    waiter.hold = lock->hold;
+  const bool joins = may_join(*lock, waiter);
+  if (joins && (lock->looking || !time_to_look(*lock, now))) {
+    join(*lock, waiter);
     return Entry::joined;
   }
   append(*lock, waiter);
-  if (lock->state != LocalLock::State::held || lock->remote || lock->looking) return Entry::wait;
+  const bool nothing_known = lock->state == LocalLock::State::held && !lock->remote && !lock->looking;
+  if (!joins && !nothing_known) return Entry::wait;
   waiter.hold = lock->hold;
   lock->looking = true;
   return Entry::look_and_wait;
+}
+
+LocalLocks::Try LocalLocks::try_enter(LocalWaiter& waiter, bool asked, WorkerId worker, Time now) {
+  const std::lock_guard guard{mutex_};
+  LocalLock* lock = find(waiter.addr);
+  if (lock == nullptr || may_follow_release(*lock, worker)) {
+    if (!asked) return Try::ask_first;
+    if (lock == nullptr) lock = &insert(waiter.addr);
+    ask(*lock, waiter, waiter.mode);
+    return Try::acquire;
+  }
+  if (!may_join(*lock, waiter)) return Try::busy;
+  if (!lock->looking && time_to_look(*lock, now)) {
+    waiter.hold = lock->hold;
+    lock->looking = true;
+    return Try::look_first;
+  }
+  join(*lock, waiter);
+  return Try::joined;
+}
+
+bool LocalLocks::suspend(LocalWaiter& waiter, std::coroutine_handle<> coroutine) {
+  const std::lock_guard guard{mutex_};
+  waiter.coroutine = coroutine;
+  return waiter.waiting;
+}
+
+// Behind a release, on the same endpoint, an acquisition takes effect after it (H34).
+bool LocalLocks::may_follow_release(const LocalLock& lock, WorkerId worker) {
+  return lock.state == LocalLock::State::releasing && lock.first == nullptr &&
+         lock.releasing_worker == worker;
+}
+
+bool LocalLocks::time_to_look(const LocalLock& lock, Time now) {
+  return lock.joins >= kJoinsBetweenLooks || now - lock.looked > kTimeBetweenLooks;
+}
+
+void LocalLocks::join(LocalLock& lock, LocalWaiter& waiter) {
+  lock.joins += 1;
+  lock.holders += 1;
+  waiter.hold = lock.hold;
 }
 
 bool LocalLocks::may_join(const LocalLock& lock, const LocalWaiter& waiter) const {
@@ -63,13 +101,28 @@ void LocalLocks::looked(RemoteAddr addr, std::optional<Timestamp> remote, Time n
   lock->joins = 0;
   lock->looked = now;
   if (remote && (!lock->remote || is_earlier(*remote, *lock->remote))) lock->remote = remote;
+  join_those_who_may(*lock);
 }
 
-void LocalLocks::acquired(const Hold& hold, Mode as, Time now) {
+void LocalLocks::join_those_who_may(LocalLock& lock) {
+  for (LocalWaiter* waiter = lock.first; waiter != nullptr;) {
+    LocalWaiter* next = waiter->next;
+    if (may_join(lock, *waiter)) {
+      unlink(lock, *waiter);
+      lock.holders += 1;
+      grant(*waiter, lock);
+    }
+    waiter = next;
+  }
+}
+
+LocalLocks::Leave LocalLocks::acquired(const Hold& hold, WorkerId worker, Time now) {
   const std::lock_guard guard{mutex_};
   LocalLock& lock = *find(hold.lock);
   CHECK(lock.state == LocalLock::State::acquiring && lock.holders == 0);
+  LocalWaiter* asker = lock.asker;
   lock.state = LocalLock::State::held;
+  lock.asker = nullptr;
   lock.hold = hold;
   lock.hold.object_read = false;
   lock.holders = 1;
@@ -77,8 +130,28 @@ void LocalLocks::acquired(const Hold& hold, Mode as, Time now) {
   lock.remote = hold.waiting_since;
   lock.joins = 0;
   lock.looked = now;
-  lock.held_as = as;
-  if (as == Mode::shared) let_readers_in(lock);
+  if (asker == nullptr) {  // as if the client that gave up had come and gone
+    lock.held_as = hold.mode;
+    return leave_locked(lock, worker, false);
+  }
+  lock.held_as = asker->mode;
+  grant(*asker, lock);
+  asker->hold.object_read = hold.object_read;
+  if (lock.held_as == Mode::shared) let_readers_in(lock);
+  return {};
+}
+
+void LocalLocks::give_up(LocalWaiter& waiter, Errc why) {
+  const std::lock_guard guard{mutex_};
+  if (!waiter.may_give_up || !waiter.waiting) return;
+  LocalLock& lock = *find(waiter.addr);
+  if (lock.asker == &waiter) {
+    lock.asker = nullptr;
+  } else {
+    unlink(lock, waiter);
+    join_those_who_may(lock);  // readers that waited only behind this one
+  }
+  refuse(waiter, why);
 }
 
 // Others share a shared lock: task-fair, those who came before the first writer and before whoever waits
@@ -91,7 +164,7 @@ void LocalLocks::let_readers_in(LocalLock& lock) {
     if (waiter->mode == Mode::shared && (in_time || policy_.late_reader_comes_along(lock.hold.mode))) {
       unlink(lock, *waiter);
       lock.holders += 1;
-      grant(*waiter, lock.hold);
+      grant(*waiter, lock);
     }
     waiter = next;
   }
@@ -100,11 +173,11 @@ void LocalLocks::let_readers_in(LocalLock& lock) {
 void LocalLocks::failed(RemoteAddr addr, Errc error) {
   const std::lock_guard guard{mutex_};
   LocalLock& lock = *find(addr);
+  if (lock.asker != nullptr) refuse(*lock.asker, error);
   while (lock.first != nullptr) {
     LocalWaiter& waiter = *lock.first;
     unlink(lock, waiter);
-    waiter.error = error;
-    grant(waiter, {});
+    refuse(waiter, error);
   }
   remove(addr);
 }
@@ -123,7 +196,10 @@ LocalLocks::Choice LocalLocks::choose(const LocalLock& lock) const {
 
 LocalLocks::Leave LocalLocks::leave(RemoteAddr addr, WorkerId worker, bool unwritten) {
   const std::lock_guard guard{mutex_};
-  LocalLock& lock = *find(addr);
+  return leave_locked(*find(addr), worker, unwritten);
+}
+
+LocalLocks::Leave LocalLocks::leave_locked(LocalLock& lock, WorkerId worker, bool unwritten) {
   const Choice choice = choose(lock);
   if (unwritten && (lock.holders > 1 || choice.stays)) return {.kind = Leave::Kind::write_first};
   lock.holders -= 1;
@@ -131,9 +207,10 @@ LocalLocks::Leave LocalLocks::leave(RemoteAddr addr, WorkerId worker, bool unwri
   if (choice.stays) {
     lock.in_a_row += 1;
     unlink(lock, *choice.candidate);
+    if (observer_ != nullptr) observer_->handed_over(choice.candidate->asked, lock.remote);
     lock.holders = 1;
     lock.held_as = choice.candidate->mode;
-    grant(*choice.candidate, lock.hold);
+    grant(*choice.candidate, lock);
     if (lock.held_as == Mode::shared) let_readers_in(lock);
     return {};
   }
@@ -162,18 +239,36 @@ LocalLocks::Successor LocalLocks::released(RemoteAddr addr) {
 
 LocalLocks::Successor LocalLocks::take_successor(LocalLock& lock, LocalWaiter& waiter) {
   unlink(lock, waiter);
-  lock.state = LocalLock::State::acquiring;
-  return {&waiter, policy_.mode_to_ask(waiter.mode, first_of(lock, Mode::exclusive) != nullptr)};
+  ask(lock, waiter, policy_.mode_to_ask(waiter.mode, first_of(lock, Mode::exclusive) != nullptr));
+  return {&waiter, lock.asked_for};
 }
 
-void LocalLocks::grant(LocalWaiter& waiter, const Hold& hold) {
-  waiter.hold = hold;
-  waiter.granted = true;
+void LocalLocks::ask(LocalLock& lock, LocalWaiter& waiter, Mode mode) {
+  lock.state = LocalLock::State::acquiring;
+  lock.asker = &waiter;
+  lock.asked_for = mode;
+  waiter.waiting = true;
+}
+
+void LocalLocks::grant(LocalWaiter& waiter, const LocalLock& lock) {
+  waiter.hold = lock.hold;
+  waiter.hold.local_sequence = lock.in_a_row;
+  resume(waiter);
+}
+
+void LocalLocks::refuse(LocalWaiter& waiter, Errc why) {
+  waiter.error = why;
+  resume(waiter);
+}
+
+void LocalLocks::resume(LocalWaiter& waiter) {
+  waiter.waiting = false;
   if (waiter.coroutine) waiter.worker->make_ready(waiter.coroutine);
 }
 
 void LocalLocks::append(LocalLock& lock, LocalWaiter& waiter) {
   waiter.next = nullptr;
+  waiter.waiting = true;
   (lock.last == nullptr ? lock.first : lock.last->next) = &waiter;
   lock.last = &waiter;
 }
@@ -190,6 +285,19 @@ LocalWaiter* LocalLocks::first_of(const LocalLock& lock, Mode mode) {
     if (waiter->mode == mode) return waiter;
   }
   return nullptr;
+}
+
+std::optional<std::uint64_t> LocalLocks::known_wraps(const Hold& hold) {
+  const std::lock_guard guard{mutex_};
+  const auto found = wraps_.find(hold.lock.packed());
+  if (found == wraps_.end() || found->second.epoch != hold.epoch) return {};
+  return found->second.count;
+}
+
+void LocalLocks::remember_wraps(const Hold& hold, std::uint64_t wraps) {
+  const std::lock_guard guard{mutex_};
+  if (wraps_.size() >= kWrapsKept) wraps_.clear();
+  wraps_[hold.lock.packed()] = {hold.epoch, wraps};
 }
 
 std::uint32_t& LocalLocks::bucket(RemoteAddr addr) {

@@ -11,6 +11,9 @@
 //   acquiring  waits for the CQL lock                 0         those behind the one who asked for it
 //   held       holds the CQL lock in mode hold.mode   >= 1      those who must wait
 //   releasing  has released it, not yet confirmed     0         those who came meanwhile
+//
+// A client may give up waiting. If it is the one who asked for the CQL lock, the request stays in the queue on
+// the memory node: the next client of the same mode takes it over, or it is released as soon as it is granted.
 #pragma once
 
 #include <coroutine>
@@ -18,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "hier/policy.h"
@@ -27,14 +31,16 @@ namespace declock::hier {
 
 // A client that waits; lives in its coroutine's frame.
 struct LocalWaiter {
+  RemoteAddr addr{};
   Mode mode = Mode::shared;
   Timestamp asked{};
   Worker* worker = nullptr;  // resumes it
   std::coroutine_handle<> coroutine{};
   Op* object = nullptr;  // to be read along, should somebody acquire the CQL lock for it
-  bool granted = false;
+  bool may_give_up = false;
+  bool waiting = false;   // neither granted nor refused
   Hold hold{};            // once granted
-  Errc error = Errc::ok;  // granted nothing: the acquisition failed
+  Errc error = Errc::ok;  // once refused
   LocalWaiter* next = nullptr;
 };
 
@@ -42,6 +48,8 @@ struct LocalLock {
   enum class State : std::uint8_t { acquiring, held, releasing };
   RemoteAddr addr;
   State state = State::acquiring;
+  LocalWaiter* asker = nullptr;   // state acquiring: for whom; null: that client gave up
+  Mode asked_for = Mode::shared;  // state acquiring
   Hold hold;  // of the CQL lock. Its mode is the mode that is released, whoever releases it (H11).
   std::uint32_t holders = 0;
   Mode held_as =
@@ -57,24 +65,38 @@ struct LocalLock {
   std::uint32_t next_in_bucket = 0;  // of the table; 0: none
 };
 
+// Told of every local hand-over: when the client that got the lock had asked, and when the first remote one had
+// that was known to wait. For checkers.
+class HandOverObserver {
+ public:
+  virtual ~HandOverObserver() = default;
+  virtual void handed_over(Timestamp asked, std::optional<Timestamp> remote) = 0;
+};
+
 class LocalLocks {
  public:
-  explicit LocalLocks(const Policy& policy);
+  explicit LocalLocks(const Policy& policy, HandOverObserver* observer = nullptr);
 
   // What a client that wants the lock does next.
   enum class Entry : std::uint8_t {
-    acquire,        // it was free: acquire the CQL lock, then call acquired()
-    joined,         // the client is a holder now, with *hold
-    look,           // look at the queue for remote waiters, call looked(), then enter again
+    acquire,        // it was free: acquire the CQL lock, then call acquired() or failed()
+    joined,         // the client is a holder now, with waiter.hold
     wait,           // it is queued: suspend
-    look_and_wait,  // queued as well, and it is this client's turn to look
+    look_and_wait,  // queued as well, and it is this client's turn to look for remote waiters: call looked()
   };
-  Entry enter(RemoteAddr addr, LocalWaiter& waiter, WorkerId worker, Time now);
+  Entry enter(LocalWaiter& waiter, WorkerId worker, Time now);
+  // Suspends a queued client until it is granted or refused. False: it was, meanwhile.
+  bool suspend(LocalWaiter& waiter, std::coroutine_handle<> coroutine);
 
-  // The CQL lock came, for the client that asked for it; others may be let in with it.
-  void acquired(const Hold& hold, Mode as, Time now);
-  // It did not come: everybody who waits is told.
-  void failed(RemoteAddr addr, Errc error);
+  // The same for a client that does not want to wait.
+  enum class Try : std::uint8_t {
+    ask_first,  // nobody here has to do with the lock: see whether it looks free, then come again
+    acquire,
+    joined,
+    look_first,  // look for remote waiters, call looked(), then come again
+    busy,
+  };
+  Try try_enter(LocalWaiter& waiter, bool asked, WorkerId worker, Time now);
 
   void looked(RemoteAddr addr, std::optional<Timestamp> remote, Time now);
 
@@ -96,6 +118,16 @@ class LocalLocks {
     Hold hold{};
     Successor successor{};
   };
+
+  // The CQL lock came, for the client that asked for it; others may be let in with it. If that client has
+  // given up, and nobody else may have the lock, it is to be released.
+  Leave acquired(const Hold& hold, WorkerId worker, Time now);
+  // It did not come: everybody who waits is told.
+  void failed(RemoteAddr addr, Errc error);
+
+  // A client that waits, and may give up, does so and is told why.
+  void give_up(LocalWaiter& waiter, Errc why);
+
   // `unwritten`: a WRITE of the object is still to be posted. It may ride along with a release, but must
   // complete before a local client, which uses another queue pair, gets the lock.
   Leave leave(RemoteAddr addr, WorkerId worker, bool unwritten);
@@ -103,8 +135,10 @@ class LocalLocks {
   // The release is confirmed. The successor is a client that came meanwhile.
   Successor released(RemoteAddr addr);
 
-  // For acquisitions on behalf of a waiter.
-  static void grant(LocalWaiter& waiter, const Hold& hold);
+  // How often the tickets of a lock that is held have started again, as somebody here has read before. Only
+  // a reset changes it, and with it the epoch.
+  std::optional<std::uint64_t> known_wraps(const Hold& hold);
+  void remember_wraps(const Hold& hold, std::uint64_t wraps);
 
   std::size_t bytes_max() const { return bytes_max_; }
   std::size_t in_use() const { return in_use_; }
@@ -121,19 +155,34 @@ class LocalLocks {
   void grow();
   std::uint32_t& bucket(RemoteAddr addr);
 
+  static void ask(LocalLock& lock, LocalWaiter& waiter, Mode mode);
   static void append(LocalLock& lock, LocalWaiter& waiter);
   static void unlink(LocalLock& lock, LocalWaiter& waiter);
   static LocalWaiter* first_of(const LocalLock& lock, Mode mode);
+  static void grant(LocalWaiter& waiter, const LocalLock& lock);
+  static void refuse(LocalWaiter& waiter, Errc why);
+  static void resume(LocalWaiter& waiter);
   Choice choose(const LocalLock& lock) const;
   bool may_join(const LocalLock& lock, const LocalWaiter& waiter) const;
+  static bool may_follow_release(const LocalLock& lock, WorkerId worker);
+  static bool time_to_look(const LocalLock& lock, Time now);
+  static void join(LocalLock& lock, LocalWaiter& waiter);
+  void join_those_who_may(LocalLock& lock);
   void let_readers_in(LocalLock& lock);
+  Leave leave_locked(LocalLock& lock, WorkerId worker, bool unwritten);
   Successor take_successor(LocalLock& lock, LocalWaiter& waiter);
 
   Policy policy_;
+  HandOverObserver* observer_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<LocalLock>> locks_;  // by number - 1; those not in use are in idle_
   std::vector<std::uint32_t> idle_;
   std::vector<std::uint32_t> buckets_;  // numbers; a power of two of them
+  struct Wraps {
+    Epoch epoch;
+    std::uint64_t count;
+  };
+  std::unordered_map<std::uint64_t, Wraps> wraps_;  // by address
   std::size_t in_use_ = 0;
   std::size_t bytes_max_ = 0;
 };

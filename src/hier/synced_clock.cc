@@ -68,6 +68,12 @@ Task<Result<void>> SyncedClock::meet(RemoteAddr meeting) {
     // former, and on the average half a READ for the latter.
     const Time local = endpoint_.worker().now();
     const Duration age = local - before;
+    quickest_read_ = std::min(quickest_read_, age);
+    // A READ that was held up says little. The clock has been corrected before, and drifts slowly.
+    if (round_ > 0 && age > quickest_read_ * 2) {
+      round_ = round;
+      co_return Result<void>{};
+    }
     const std::uint64_t reference = word[0] + static_cast<std::uint64_t>(age.ns);
     const std::uint64_t mine = static_cast<std::uint64_t>(corrected(local).ns);
     // The difference of two 48-bit clocks, as a signed number.

@@ -36,6 +36,7 @@ class SyncedClock {
   Endpoint& endpoint_;
   std::uint32_t cns_;
   std::uint64_t round_ = 0;  // that were completed
+  Duration quickest_read_ = seconds(1);
   // The correction moves from one value to the other while the local clock goes from `since_` on.
   Duration from_;
   Duration to_;

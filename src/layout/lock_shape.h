@@ -43,7 +43,9 @@ struct LockShape {
   constexpr RemoteAddr slot_addr(RemoteAddr lock, std::uint32_t slot) const {
     return lock + 8 * (1 + std::uint64_t{slot});
   }
-  constexpr RemoteAddr wraps_addr(RemoteAddr lock) const { return lock + std::uint64_t{8} * queue_words(); }
+  constexpr RemoteAddr wraps_addr(RemoteAddr lock) const {
+    return lock + std::uint64_t{8} * queue_words();
+  }
 };
 
 }  // namespace declock

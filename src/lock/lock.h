@@ -18,8 +18,9 @@ struct Hold {
   Mode mode = Mode::shared;
   Epoch epoch{};
   Ticket ticket{};
-  bool expect_waiters = false;  // there is reason to think that somebody waits for the release
-  bool object_read = false;     // the READ that came along with the acquisition is valid
+  bool expect_waiters = false;       // there is reason to think that somebody waits for the release
+  bool object_read = false;          // the READ that came along with the acquisition is valid
+  std::uint32_t local_sequence = 0;  // hand-overs inside the compute node since it got this ticket
   std::optional<Timestamp> waiting_since{};  // when the first of those behind asked, if a grant said so
 };
 
@@ -30,6 +31,7 @@ struct Token {
   std::uint32_t mn_incarnation = 0;
   std::uint64_t wraps = 0;
   Ticket ticket{};
+  std::uint32_t local_sequence = 0;
 
   constexpr auto operator<=>(const Token&) const = default;
 };
@@ -51,6 +53,22 @@ class LockClient {
 
   // The client may go on, and acquire again, while a release without a WRITE is under way.
   virtual bool may_release_behind(Mode) const { return true; }
+};
+
+// A lock that need not be waited for to the end (DecLock's; design of try and time-outs: docs/HIERARCHY.md).
+class TimedLockClient : public LockClient {
+ public:
+  // Errc::busy: somebody else has it.
+  virtual Task<Result<Hold>> try_acquire(RemoteAddr lock, Mode mode) = 0;
+
+  // Errc::timed_out at the deadline of this worker's clock, not before; Errc::cancelled after cancel().
+  virtual Task<Result<Hold>> acquire_until(RemoteAddr lock, Mode mode, Time deadline) = 0;
+
+  // Ends an acquire_until() of this client that is waiting; otherwise nothing.
+  virtual void cancel() = 0;
+
+  // REQUIRES: `hold` is exclusive, and was not released.
+  virtual Task<Result<Token>> token(Hold hold) = 0;
 };
 
 }  // namespace declock

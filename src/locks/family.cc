@@ -39,7 +39,7 @@ class HierFamily final : public LockFamily {
         clocks_(config.cns),
         workers_(std::size_t{config.cns} * config.workers) {
     CHECK(config.workers <= 256);  // an entry has 8 bits for the worker
-    for (std::uint32_t cn = 0; cn < config.cns; ++cn) locals_.emplace_back(policy);
+    for (std::uint32_t cn = 0; cn < config.cns; ++cn) locals_.emplace_back(policy, config.hand_overs);
   }
   std::uint64_t stride() const override { return shape_.bytes(); }
   bool endpoint_per_worker() const override { return true; }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cql/cql.h"
+#include "hier/local_locks.h"
 #include "lock/lock.h"
 
 namespace declock::locks {
@@ -22,6 +23,7 @@ struct FamilyConfig {
   cql::ReleaseRead release_read = cql::ReleaseRead::adaptive;
   Duration slack = microseconds(200);  // of declock-slack
   std::uint32_t bound = 4;             // of declock-local-bound
+  hier::HandOverObserver* hand_overs = nullptr;
 };
 
 // Where a client runs.

@@ -181,6 +181,22 @@ INSTANTIATE_TEST_SUITE_P(
                     Other{"declock-slack", "x+x;x"}, Other{"declock-remote-prefer", "xx+x;x"},
                     Other{"declock-local-prefer", "x+x;x"}, Other{"declock-local-bound", "x+x;x"}));
 
+class Impatient : public testing::TestWithParam<Other> {};
+
+TEST_P(Impatient, ClientsGiveUpAtAnyMomentAndNothingIsLeft) {
+  Scenario scenario;
+  scenario.lock = GetParam().lock;
+  const Survey survey = search_all(scenario, *parse_programs(GetParam().program), {}, 1);
+  EXPECT_TRUE(survey.last.complete);
+  EXPECT_FALSE(survey.last.violation) << survey.last.violation->text;
+}
+INSTANTIATE_TEST_SUITE_P(Locks, Impatient,
+                         testing::Values(Other{"declock-tf", "W+x;x"}, Other{"declock-pf", "R+W;x"},
+                                         Other{"declock-slack", "Wx+x;x"},
+                                         Other{"declock-pf", "Wx+x;x"}, Other{"declock-pf", "s+x;x"},
+                                         Other{"declock-slack", "ew+x;w"}, Other{"declock-tf", "W+e;x"},
+                                         Other{"declock-pf", "W;e;w"}));
+
 #ifdef NDEBUG
 TEST(Ring, LosesAWaiter) {  // H1
   const Survey survey = explore("w;r;rrrw", QueueLayout::ring);

@@ -21,7 +21,7 @@ TEST(Program, AnXStandsForBothUpToRenamingOfClients) {
 }
 
 TEST(Program, SaysWhatIsWrongWithIt) {
-  for (const char* wrong : {"", ";", "w;", ";w", "w;;r", "w;q", "W", "w r", "r;r;r;r;r;r;r;r;r",
+  for (const char* wrong : {"", ";", "w;", ";w", "w;;r", "w;q", "E", "w r", "r;r;r;r;r;r;r;r;r",
                             "xxxxxxxxxxxxx", "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrrr"}) {
     const auto programs = parse_programs(wrong);
     ASSERT_FALSE(programs) << wrong;

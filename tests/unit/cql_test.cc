@@ -209,8 +209,8 @@ TEST(Cql, StopsBeforeTicketsRepeat) {  // H24
 
 Task<void> take_token(Worker&, cql::CqlLock<>& lock, Token& token) {
   const Result<Hold> hold = co_await lock.acquire(Lab::kLock, Mode::exclusive);
-  const Result<Token> taken = co_await lock.token(*hold);
-  token = *taken;
+  const Result<std::uint64_t> wraps = co_await lock.wraps(Lab::kLock);
+  token = lock.token(*hold, *wraps);
   const Result<void> released = co_await lock.release(*hold);
   EXPECT_TRUE(released);
 }

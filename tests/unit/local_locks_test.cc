@@ -16,17 +16,22 @@ constexpr Mode W = Mode::exclusive;
 using Entry = LocalLocks::Entry;
 using Kind = LocalLocks::Leave::Kind;
 
+bool granted(const LocalWaiter& waiter) {
+  return !waiter.waiting && waiter.error == Errc::ok;
+}
+
 class Node {
  public:
   explicit Node(Policy policy) : locals(policy) {}
 
   LocalWaiter& client(Mode mode, std::uint16_t asked_us) {
     LocalWaiter& waiter = clients.emplace_back();
+    waiter.addr = kLock;
     waiter.mode = mode;
     waiter.asked = Timestamp{asked_us};
     return waiter;
   }
-  Entry enter(LocalWaiter& waiter) { return locals.enter(kLock, waiter, WorkerId{0}, now); }
+  Entry enter(LocalWaiter& waiter) { return locals.enter(waiter, WorkerId{0}, now); }
   LocalLocks::Leave leave(bool unwritten = false) {
     return locals.leave(kLock, WorkerId{0}, unwritten);
   }
@@ -34,7 +39,8 @@ class Node {
   void acquire(Mode mode, std::optional<Timestamp> remote = {}) {
     LocalWaiter& first = client(mode, 0);
     EXPECT_EQ(enter(first), Entry::acquire);
-    locals.acquired(Hold{.lock = kLock, .mode = mode, .waiting_since = remote}, mode, now);
+    locals.acquired(Hold{.lock = kLock, .mode = mode, .waiting_since = remote}, WorkerId{0}, now);
+    EXPECT_TRUE(granted(first));
   }
 
   LocalLocks locals;
@@ -61,7 +67,7 @@ TEST(LocalLocks, TheModeThatWasAcquiredIsTheModeThatIsReleased) {  // H11
   LocalWaiter& reader = node.client(R, 1);
   node.enter(reader);
   EXPECT_EQ(node.leave().kind, Kind::nothing);
-  EXPECT_TRUE(reader.granted) << "under slack, readers may use what the node holds exclusively";
+  EXPECT_TRUE(granted(reader)) << "under slack, readers may use what the node holds exclusively";
   const auto leave = node.leave();
   EXPECT_EQ(leave.kind, Kind::release);
   EXPECT_EQ(leave.hold.mode, W);
@@ -75,7 +81,7 @@ TEST(LocalLocks, TaskFairServesInOrderAndGivesWayToWhoeverAskedEarlierElsewhere)
   node.enter(early);
   node.enter(late);
   EXPECT_EQ(node.leave().kind, Kind::nothing);
-  EXPECT_TRUE(early.granted);
+  EXPECT_TRUE(granted(early));
   const auto leave = node.leave();
   EXPECT_EQ(leave.kind, Kind::release);
   EXPECT_EQ(leave.successor.waiter, &late);
@@ -89,7 +95,7 @@ TEST(LocalLocks, PhaseFairAlternatesBetweenReadersAndWriters) {
   node.enter(writer);
   node.enter(reader);
   EXPECT_EQ(node.leave().successor.waiter, &reader) << "after a writer, a reader";
-  node.locals.acquired(Hold{.lock = kLock, .mode = R}, R, node.now);
+  node.locals.acquired(Hold{.lock = kLock, .mode = R}, WorkerId{0}, node.now);
   EXPECT_EQ(node.leave().successor.waiter, &writer) << "after readers, a writer";
 }
 
@@ -138,21 +144,22 @@ TEST(LocalLocks, TheOtherPoliciesPreferAsTheySay) {
 }
 
 TEST(LocalLocks, ASharedGrantLetsReadersIn) {
-  const auto granted = [](PolicyKind kind) {
+  const auto let_in = [](PolicyKind kind) {
     Node node{{kind}};
     LocalWaiter& first = node.client(R, 0);
     EXPECT_EQ(node.enter(first), Entry::acquire);
     std::array<LocalWaiter*, 4> waiters{&node.client(R, 1), &node.client(W, 2), &node.client(R, 3),
                                         &node.client(R, 200)};
     for (LocalWaiter* waiter : waiters) EXPECT_EQ(node.enter(*waiter), Entry::wait);
-    node.locals.acquired(Hold{.lock = kLock, .mode = R, .waiting_since = Timestamp{100}}, R, node.now);
+    node.locals.acquired(Hold{.lock = kLock, .mode = R, .waiting_since = Timestamp{100}}, WorkerId{0},
+                         node.now);
     std::string who;
-    for (const LocalWaiter* waiter : waiters) who += waiter->granted ? '1' : '0';
+    for (const LocalWaiter* waiter : waiters) who += granted(*waiter) ? '1' : '0';
     return who;
   };
-  EXPECT_EQ(granted(PolicyKind::task_fair), "1000") << "up to the first writer";
-  EXPECT_EQ(granted(PolicyKind::phase_fair), "1011");
-  EXPECT_EQ(granted(PolicyKind::slack), "1011");
+  EXPECT_EQ(let_in(PolicyKind::task_fair), "1000") << "up to the first writer";
+  EXPECT_EQ(let_in(PolicyKind::phase_fair), "1011");
+  EXPECT_EQ(let_in(PolicyKind::slack), "1011");
 }
 
 TEST(LocalLocks, AStreamOfReadersLooksForRemoteWriters) {  // H25
@@ -166,7 +173,7 @@ TEST(LocalLocks, AStreamOfReadersLooksForRemoteWriters) {  // H25
       entry = node.enter(node.client(R, asked_us++));
       if (entry != Entry::joined) break;
     }
-    ASSERT_EQ(entry, Entry::look) << "some reader must look before it joins";
+    ASSERT_EQ(entry, Entry::look_and_wait) << "some reader must look before it joins";
     node.locals.looked(kLock, Timestamp{0}, node.now);
     EXPECT_EQ(node.enter(node.client(R, 300)), Entry::wait) << "a writer came first: no more joining";
   }
@@ -177,7 +184,10 @@ TEST(LocalLocks, TimePassingMakesAReaderLookToo) {  // H25
   node.acquire(R);
   EXPECT_EQ(node.enter(node.client(R, 1)), Entry::joined);
   node.now = Time{} + milliseconds(1);
-  EXPECT_EQ(node.enter(node.client(R, 1000)), Entry::look);
+  LocalWaiter& reader = node.client(R, 1000);
+  EXPECT_EQ(node.enter(reader), Entry::look_and_wait);
+  node.locals.looked(kLock, {}, node.now);
+  EXPECT_TRUE(granted(reader)) << "nobody waits elsewhere";
 }
 
 TEST(LocalLocks, OneRequestOnTheMemoryNodeAtATime) {  // H34
@@ -185,7 +195,7 @@ TEST(LocalLocks, OneRequestOnTheMemoryNodeAtATime) {  // H34
   node.acquire(W);
   EXPECT_EQ(node.leave().kind, Kind::release);
   LocalWaiter& elsewhere = node.client(W, 1);
-  EXPECT_EQ(node.locals.enter(kLock, elsewhere, WorkerId{1}, node.now), Entry::wait)
+  EXPECT_EQ(node.locals.enter(elsewhere, WorkerId{1}, node.now), Entry::wait)
       << "another endpoint's fetch-and-add could overtake the release";
   EXPECT_EQ(node.locals.released(kLock).waiter, &elsewhere);
 
@@ -202,23 +212,94 @@ TEST(LocalLocks, AnObjectIsWrittenBeforeALocalClientGetsTheLock) {
   LocalWaiter& next = node.client(W, 0);
   node.enter(next);
   EXPECT_EQ(node.leave(true).kind, Kind::write_first);
-  EXPECT_FALSE(next.granted);
+  EXPECT_FALSE(granted(next));
   EXPECT_EQ(node.leave(false).kind, Kind::nothing);
-  EXPECT_TRUE(next.granted);
+  EXPECT_TRUE(granted(next));
 }
 
 TEST(LocalLocks, IdleLocksAreReclaimed) {
   Node node{{PolicyKind::phase_fair}};
   for (std::uint64_t i = 0; i < 10'000; ++i) {
     const RemoteAddr addr{MnId{0}, 80 * i};
-    LocalWaiter waiter;
-    EXPECT_EQ(node.locals.enter(addr, waiter, WorkerId{0}, node.now), Entry::acquire);
-    node.locals.acquired(Hold{.lock = addr, .mode = W}, W, node.now);
+    LocalWaiter waiter{.addr = addr, .mode = W};
+    EXPECT_EQ(node.locals.enter(waiter, WorkerId{0}, node.now), Entry::acquire);
+    node.locals.acquired(Hold{.lock = addr, .mode = W}, WorkerId{0}, node.now);
     EXPECT_EQ(node.locals.leave(addr, WorkerId{0}, false).kind, Kind::release);
     EXPECT_EQ(node.locals.released(addr).waiter, nullptr);
   }
   EXPECT_EQ(node.locals.in_use(), 0u);
   EXPECT_LT(node.locals.bytes_max(), 2000u);
+}
+
+TEST(LocalLocks, AWaiterMayGiveUp) {
+  Node node{{PolicyKind::phase_fair}};
+  node.acquire(R);
+  LocalWaiter& writer = node.client(W, 1);
+  LocalWaiter& reader = node.client(R, 2);
+  writer.may_give_up = true;
+  node.enter(writer);
+  node.enter(reader);
+  node.locals.give_up(reader, Errc::cancelled);
+  EXPECT_TRUE(reader.waiting) << "it is one that waits to the end";
+  node.locals.give_up(writer, Errc::timed_out);
+  EXPECT_EQ(writer.error, Errc::timed_out);
+  EXPECT_TRUE(granted(reader)) << "nothing is in its way any more";
+  node.locals.give_up(writer, Errc::cancelled);
+  EXPECT_EQ(writer.error, Errc::timed_out) << "it had given up";
+}
+
+TEST(LocalLocks, TheRequestOfOneWhoGaveUpIsTakenOverOrReleased) {
+  Node node{{PolicyKind::phase_fair}};
+  const auto ask_and_give_up = [&] {
+    LocalWaiter& first = node.client(W, 0);
+    first.may_give_up = true;
+    EXPECT_EQ(node.enter(first), Entry::acquire);
+    node.locals.give_up(first, Errc::timed_out);
+  };
+  const Hold hold{.lock = kLock, .mode = W};
+  ask_and_give_up();
+  LocalWaiter& same = node.client(W, 1);
+  EXPECT_EQ(node.enter(same), Entry::wait);
+  EXPECT_EQ(node.locals.acquired(hold, WorkerId{0}, node.now).kind, Kind::nothing);
+  EXPECT_TRUE(granted(same));
+  EXPECT_EQ(node.leave().kind, Kind::release);
+  node.locals.released(kLock);
+
+  ask_and_give_up();
+  LocalWaiter& other = node.client(R, 1);
+  EXPECT_EQ(node.enter(other), Entry::wait) << "what was asked for is of no use to a reader";
+  const auto leave = node.locals.acquired(hold, WorkerId{0}, node.now);
+  EXPECT_EQ(leave.kind, Kind::release);
+  EXPECT_EQ(leave.successor.waiter, &other);
+  node.locals.acquired({.lock = kLock, .mode = R}, WorkerId{0}, node.now);
+  EXPECT_EQ(node.leave().kind, Kind::release);
+  node.locals.released(kLock);
+
+  ask_and_give_up();
+  EXPECT_EQ(node.locals.acquired(hold, WorkerId{0}, node.now).kind, Kind::release) << "nobody wants it";
+  EXPECT_EQ(node.locals.released(kLock).waiter, nullptr);
+  EXPECT_EQ(node.locals.in_use(), 0u);
+}
+
+TEST(LocalLocks, TryingNeverWaits) {
+  using Try = LocalLocks::Try;
+  Node node{{PolicyKind::phase_fair}};
+  const auto attempt = [&](LocalWaiter& waiter, bool asked) {
+    return node.locals.try_enter(waiter, asked, WorkerId{0}, node.now);
+  };
+  LocalWaiter& first = node.client(R, 0);
+  EXPECT_EQ(attempt(first, false), Try::ask_first);
+  EXPECT_EQ(node.locals.in_use(), 0u);
+  EXPECT_EQ(attempt(first, true), Try::acquire);
+  EXPECT_EQ(attempt(node.client(R, 1), false), Try::busy) << "it has not come yet";
+  node.locals.acquired({.lock = kLock, .mode = R}, WorkerId{0}, node.now);
+  EXPECT_EQ(attempt(node.client(R, 2), false), Try::joined);
+  EXPECT_EQ(attempt(node.client(W, 3), false), Try::busy);
+  node.now = Time{} + milliseconds(1);
+  LocalWaiter& late = node.client(R, 1000);
+  EXPECT_EQ(attempt(late, false), Try::look_first) << "H25 holds for those who try as well";
+  node.locals.looked(kLock, Timestamp{500}, node.now);
+  EXPECT_EQ(attempt(late, false), Try::busy);
 }
 
 TEST(LocalLocks, WaitersAreToldOfAFailure) {
@@ -227,7 +308,7 @@ TEST(LocalLocks, WaitersAreToldOfAFailure) {
   LocalWaiter& waiter = node.client(W, 1);
   node.enter(waiter);
   node.locals.failed(kLock, Errc::stuck);
-  EXPECT_TRUE(waiter.granted);
+  EXPECT_FALSE(waiter.waiting);
   EXPECT_EQ(waiter.error, Errc::stuck);
   EXPECT_EQ(node.locals.in_use(), 0u);
 }
