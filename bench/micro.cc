@@ -65,7 +65,7 @@ class Placement {
 class Micro;
 
 struct Client {
-  Client(Micro& micro_, std::uint32_t index_, sim::SimWorker& worker_, sim::SimEndpoint& endpoint_,
+  Client(Micro& micro_, std::uint32_t index_, sim::SimWorker& worker_, Endpoint& endpoint_,
          Prng random_, std::unique_ptr<LockClient> lock_)
       : micro(micro_),
         index(index_),
@@ -78,7 +78,7 @@ struct Client {
   Micro& micro;
   std::uint32_t index;
   sim::SimWorker& worker;
-  sim::SimEndpoint& endpoint;
+  Endpoint& endpoint;
   Prng random;
   std::unique_ptr<LockClient> lock;
   TaskGroup behind;  // releases that nobody waits for
@@ -152,14 +152,17 @@ Micro::Micro(const MicroConfig& config, std::unique_ptr<locks::LockFamily> famil
     const sim::Skew skew{Duration{either_way(clocks, config.nic.clock_offset_max_ns)},
                          either_way(clocks, config.nic.clock_drift_max_ppb)};
     for (std::uint32_t i = 0; i < config.workers; ++i) workers.push_back(&engine_.add_worker(skew));
-    std::vector<sim::SimEndpoint*> endpoints;  // by client
+    std::vector<Endpoint*> endpoints;  // by worker, or by client
+    const bool shared = family_->endpoint_per_worker();
+    for (std::uint32_t i = 0; i < (shared ? config.workers : config.clients); ++i) {
+      endpoints.push_back(&engine_.add_endpoint(*workers[i % config.workers]));
+    }
     for (std::uint32_t i = 0; i < config.clients; ++i) {
       const auto index = static_cast<std::uint32_t>(clients_.size());
       const std::uint32_t on = i % config.workers;
-      const bool own = !family_->endpoint_per_worker() || i < config.workers;
-      endpoints.push_back(own ? &engine_.add_endpoint(*workers[on]) : endpoints[on]);
-      clients_.emplace_back(*this, index, *workers[on], *endpoints.back(), Prng{config.seed, 1 + index},
-                            family_->client({cn, on, *endpoints.back()}));
+      Endpoint& endpoint = *endpoints[shared ? on : i];
+      clients_.emplace_back(*this, index, *workers[on], endpoint, Prng{config.seed, 1 + index},
+                            family_->client({cn, on, endpoint, endpoints}));
     }
   }
 }

@@ -20,6 +20,7 @@ using Action = std::function<int()>;  // returns the exit status
 
 Action add_bench_micro(CLI::App& bench);
 Action add_explore(CLI::App& program);
+Action add_torture(CLI::App& program);
 Action add_nic(CLI::App& program);
 
 }  // namespace declock::cli

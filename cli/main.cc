@@ -51,8 +51,10 @@ int main(int argc, char** argv) {
   program.option_defaults()->always_capture_default();
   CLI::App& bench = *program.add_subcommand("bench", "Benchmarks");
   bench.require_subcommand(1);
-  const std::map<std::string, Action> actions{
-      {"micro", add_bench_micro(bench)}, {"explore", add_explore(program)}, {"nic", add_nic(program)}};
+  const std::map<std::string, Action> actions{{"micro", add_bench_micro(bench)},
+                                              {"explore", add_explore(program)},
+                                              {"torture", add_torture(program)},
+                                              {"nic", add_nic(program)}};
   try {
     program.parse(argc, argv);
     const CLI::App* chosen = program.get_subcommands().front();

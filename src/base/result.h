@@ -17,6 +17,8 @@ enum class Errc : std::uint8_t {
   busy,             // a lock: it would have to be waited for, and the caller did not want that
   timed_out,        // a lock: it did not come in time
   cancelled,        // a lock: the caller no longer wants it
+  evicted,  // this compute node: it was taken for dead, and can do nothing any more; it may join again
+  mn_restarted,  // a hold or an operation: the memory node has lost its memory since, and so it is void
 };
 
 constexpr std::string_view to_string(Errc code) {
@@ -26,13 +28,17 @@ constexpr std::string_view to_string(Errc code) {
     case Errc::outcome_unknown:
       return "outcome unknown";
     case Errc::stuck:
-      return "stuck: the lock needs a reset, and resets are not there yet";
+      return "stuck: this queue layout has no resets";
     case Errc::busy:
       return "busy";
     case Errc::timed_out:
       return "timed out";
     case Errc::cancelled:
       return "cancelled";
+    case Errc::evicted:
+      return "evicted: the cluster took this compute node for dead; join again";
+    case Errc::mn_restarted:
+      return "void: the memory node has restarted with fresh memory";
   }
   return "?";
 }

@@ -8,24 +8,75 @@
 namespace declock::cql {
 
 template <Rules kRules>
-CqlLock<kRules>::CqlLock(Endpoint& endpoint, const LockShape& shape, Membership self, Options options)
-    : endpoint_(endpoint), shape_(shape), self_(self), options_(options) {
-  endpoint.set_receiver(&inbox_);
+CqlLock<kRules>::CqlLock(Endpoint& endpoint, const LockShape& shape, Party self, Options options)
+    : endpoint_(endpoint),
+      shape_(shape),
+      self_(self),
+      options_(options),
+      removals_at_first_(self.membership.known().removals),
+      behind_(frames()) {
+  endpoint.set_receiver(this);
+  self.membership.listen(this);
 }
 
 template <Rules kRules>
+CqlLock<kRules>::~CqlLock() {
+  endpoint_.set_receiver(nullptr);
+  self_.membership.unlisten(this);
+}
+
+// An operation on a lock was posted, and may take effect until the end of this scope (H3).
+template <Rules kRules>
+class CqlLock<kRules>::Outstanding {
+ public:
+  Outstanding(CqlLock& lock, Record& record) : lock_(lock), record_(record) {
+    lock_.self_.requests.change(record_, [](Record& r) { r.outstanding += 1; });
+  }
+  Outstanding(const Outstanding&) = delete;
+  Outstanding& operator=(const Outstanding&) = delete;
+  ~Outstanding() {
+    lock_.self_.requests.change(record_, [](Record& r) { r.outstanding -= 1; });
+    lock_.answer_if_quiet(record_);
+  }
+
+ private:
+  CqlLock& lock_;
+  Record& record_;
+};
+
+template <Rules kRules>
 Task<Result<Hold>> CqlLock<kRules>::acquire_since(RemoteAddr lock, Mode mode, Timestamp asked,
-                                                  Op* object, std::optional<Place> entered) {
+                                                  Op* object, std::optional<Result<Place>> entered) {
+  const RecordUse record{self_.requests, lock};
   for (;;) {  // once more after each reset that came between, and those are rare and bounded in time
-    const Result<Place> place = entered ? *entered : co_await enter(lock, mode, object);
+    Result<Place> place = entered ? *entered : co_await enter(lock, mode, object);
     entered.reset();
-    if (!place) co_return Failure{place.error()};
-    if (place->held) co_return *place->held;
-    if (place->found.reset_id == ResetId{0}) {
-      co_return co_await enqueue_and_wait(lock, mode, asked, place->found);
+    if (place) {
+      if (place->held) co_return *place->held;
+      if (!place->aborted) {
+        const Result<std::optional<Hold>> granted =
+            co_await enqueue_and_wait(*record, mode, asked, *place);
+        if (granted && *granted) co_return **granted;
+        if (!granted) place = Failure{granted.error()};
+      }
     }
-    // Aborted. The counts that the FAA changed are the reset's to clean up, never ours (H14).
-    const Result<void> over = co_await await_end_of_reset(lock);
+    if (!place) {
+      // What came of the last operation is unknown, or the queue cannot take this request: in both cases only
+      // a reset makes the counts right again.
+      const Errc error = place.error();
+      if (error == Errc::mn_restarted) continue;  // with fresh memory
+      if (error != Errc::outcome_unknown && error != Errc::stuck) co_return Failure{error};
+      if (shape_.queue == QueueLayout::ring) co_return Failure{Errc::stuck};
+      const Result<void> done = co_await reset(*record);
+      if (!done) co_return Failure{done.error()};
+    }
+    resets_.aborted += 1;
+    // The counts that the FAA changed are the reset's to clean up, never ours (H14).
+    if constexpr (!kRules.aborted_never_undoes) {
+      Op undo = Op::fetch_add(lock, shape_.header.release_delta(mode), Purpose::acquire);
+      (void)co_await endpoint_.post(undo);
+    }
+    const Result<void> over = co_await await_end_of_reset(*record);
     if (!over) co_return Failure{over.error()};
   }
 }
@@ -33,22 +84,43 @@ Task<Result<Hold>> CqlLock<kRules>::acquire_since(RemoteAddr lock, Mode mode, Ti
 template <Rules kRules>
 Task<Result<typename CqlLock<kRules>::Place>> CqlLock<kRules>::enter(RemoteAddr lock, Mode mode,
                                                                      Op* object) {
+  const RecordUse record{self_.requests, lock};
+  // After its answer to a reset a member adds nothing to the header until a READ shows that it is over.
+  if (record->reset_of) {
+    const Result<void> over = co_await await_end_of_reset(*record);
+    if (!over) co_return Failure{over.error()};
+  }
+  const std::uint32_t incarnation = endpoint_.incarnation(lock.mn);
+  const Outstanding busy{*this, *record};
   Op count_me = Op::fetch_add(lock, shape_.header.acquire_delta(mode), Purpose::acquire);
   const Result<void> posted = co_await endpoint_.post(count_me, object);
-  if (!posted) co_return Failure{posted.error()};
-  Place place{shape_.header.decode(count_me.old), {}};
+  if (!posted) {
+    const Result<void> settled = co_await settle(lock, posted.error());
+    co_return Failure{settled.error()};
+  }
+  Place place{shape_.header.decode(count_me.old), {}, false, incarnation};
   const Header& found = place.found;
-  if (found.reset_id != ResetId{0}) co_return place;
+  // Aborted by the epoch that the FAA found, not by when it completed (H3): one that ran in the next epoch
+  // counts there, and would be a ghost.
+  const bool signalled = kRules.abort_by_epoch && record->reset_of == found.epoch;
+  place.aborted = found.reset_id != ResetId{0} || signalled;
+  if (place.aborted) co_return place;
   // H24: the ticket is about to repeat. H10: more requests than members: an entry would hit another's.
   if (found.end() >= shape_.ticket_limit() || found.qsize >= shape_.slots) {
     co_return Failure{Errc::stuck};
   }
   if (is_free(found, mode)) {
+    self_.requests.change(*record, [&](Record& r) {
+      r.held = found.end();
+      r.epoch = found.epoch;
+      r.mn_incarnation = incarnation;
+    });
     // The object was read behind the FAA that made this client a holder: nobody writes it any more.
     place.held = Hold{.lock = lock,
                       .mode = mode,
                       .epoch = found.epoch,
                       .ticket = found.end(),
+                      .mn_incarnation = incarnation,
                       .object_read = object != nullptr};
   }
   co_return place;
@@ -59,63 +131,153 @@ Task<Result<bool>> CqlLock<kRules>::looks_free(RemoteAddr lock, Mode mode) {
   std::uint64_t word = 0;
   Op look = Op::read(lock, {&word, 1}, Purpose::acquire);
   const Result<void> posted = co_await endpoint_.post(look);
-  if (!posted) co_return Failure{posted.error()};
+  if (!posted) {
+    const Result<void> settled = co_await settle(lock, posted.error());
+    co_return Failure{settled.error()};
+  }
   const Header found = shape_.header.decode(word);
   co_return found.reset_id == ResetId{0} && is_free(found, mode);
 }
 
+// Makes a wait known. Must exist before its entry is written: the grant may come before the WRITE's completion.
 template <Rules kRules>
-Task<Result<Hold>> CqlLock<kRules>::enqueue_and_wait(RemoteAddr lock, Mode mode, Timestamp asked,
-                                                     Header found) {
+class CqlLock<kRules>::WaitScope {
+ public:
+  WaitScope(CqlLock& lock, Record& record, Waiting& waiting) : lock_(lock), record_(record) {
+    lock_.self_.requests.change(record_, [&](Record& r) {
+      r.waiting = &waiting;
+      r.mn_incarnation = waiting.key.mn_incarnation;
+      if (r.reset_of == waiting.key.epoch) waiting.state = Waiting::State::aborted;
+    });
+  }
+  WaitScope(const WaitScope&) = delete;
+  WaitScope& operator=(const WaitScope&) = delete;
+  ~WaitScope() {
+    lock_.self_.requests.change(record_, [](Record& r) {
+      if (r.waiting->state == Waiting::State::granted) {
+        r.held = r.waiting->key.ticket;
+        r.epoch = r.waiting->key.epoch;
+      }
+      r.waiting = nullptr;
+    });
+    lock_.answer_if_quiet(record_);
+  }
+
+ private:
+  CqlLock& lock_;
+  Record& record_;
+};
+
+// co_await: until granted or aborted.
+template <Rules kRules>
+struct CqlLock<kRules>::Granted {
+  Requests& requests;
+  Waiting& waiting;
+  bool await_ready() const noexcept { return false; }
+  bool await_suspend(std::coroutine_handle<> me) const {
+    const std::lock_guard guard{requests.mutex()};
+    waiting.coroutine = me;
+    return waiting.state == Waiting::State::waits;
+  }
+  void await_resume() const noexcept {}
+};
+
+// Nothing: a reset aborted the wait.
+template <Rules kRules>
+Task<Result<std::optional<Hold>>> CqlLock<kRules>::enqueue_and_wait(Record& record, Mode mode,
+                                                                    Timestamp asked, Place place) {
+  const Header& found = place.found;
   const Ticket ticket = found.end();
-  Wait grant{inbox_, GrantKey{lock, found.epoch, ticket}};
-
-  const std::uint64_t entry = encode(entry_for(ticket, found.epoch, mode, asked));
-  Op announce = Op::write(shape_.slot_addr(lock, slot_for(ticket)), {&entry, 1}, Purpose::acquire);
-  const Result<void> posted = co_await endpoint_.post(announce);
-  if (!posted) co_return Failure{posted.error()};
-
-  // A holder that lives hands over (I3): this ends when those ahead have released.
-  const std::optional<Timestamp> waiting_since = co_await grant;
-  co_return Hold{.lock = lock,
+  Waiting waiting{.key = {record.lock, found.epoch, ticket, place.mn_incarnation},
+                  .worker = &endpoint_.worker()};
+  const WaitScope scope{*this, record, waiting};
+  if (waiting.state == Waiting::State::waits) {
+    const Outstanding busy{*this, record};
+    const std::uint64_t entry = encode(entry_for(ticket, found.epoch, mode, asked));
+    Op announce =
+        Op::write(shape_.slot_addr(record.lock, slot_for(ticket)), {&entry, 1}, Purpose::acquire);
+    const Result<void> posted = co_await endpoint_.post(announce);
+    if (!posted) {
+      const Result<void> settled = co_await settle(record.lock, posted.error());
+      // Even if a grant came: the reset that follows lets go of it.
+      self_.requests.change(record, [&](Record&) { waiting.state = Waiting::State::aborted; });
+      co_return Failure{settled.error()};
+    }
+  }
+  // A holder that lives hands over (I3): this ends when those ahead have released. If one does not, a reset
+  // ends it (patrol).
+  co_await Granted{self_.requests, waiting};
+  if (waiting.state == Waiting::State::aborted) {
+    if (self_.membership.evicted()) co_return Failure{Errc::evicted};
+    co_return std::nullopt;
+  }
+  co_return Hold{.lock = record.lock,
                  .mode = mode,
                  .epoch = found.epoch,
                  .ticket = ticket,
+                 .mn_incarnation = place.mn_incarnation,
                  .expect_waiters = true,  // it was contended
-                 .waiting_since = waiting_since};
+                 .waiting_since = waiting.waiting_since};
+}
+
+template <Rules kRules>
+void CqlLock<kRules>::on_grant(const Grant& grant) {
+  const RecordUse record{self_.requests, grant.key.lock};
+  Waiting* waiting = nullptr;
+  self_.requests.change(*record, [&](Record& r) {
+    // H20: a grant that nobody awaits belonged to a wait that a reset aborted: ignored, never released.
+    if (r.waiting == nullptr || r.waiting->state != Waiting::State::waits) return;
+    GrantKey named = grant.key;
+    if (!kRules.epochs_match) named.epoch = r.waiting->key.epoch;
+    if (kRules.tickets_match && r.waiting->key != named) return;
+    waiting = r.waiting;
+    waiting->state = Waiting::State::granted;
+    waiting->waiting_since = grant.waiting_since;
+  });
+  if (waiting != nullptr && waiting->coroutine) waiting->coroutine.resume();
 }
 
 // With READs, never with another FAA: it would only add to the counts that the reset has to clean (H7).
 template <Rules kRules>
-Task<Result<void>> CqlLock<kRules>::await_end_of_reset(RemoteAddr lock) {
+Task<Result<void>> CqlLock<kRules>::await_end_of_reset(Record& record) {
   Worker& worker = endpoint_.worker();
-  const Time deadline = worker.now() + options_.reset_max;
   Duration pause = microseconds(2);
-  while (worker.now() < deadline) {
+  Time patient_until = worker.now() + options_.patience;
+  for (;;) {  // as long as the reset takes; look_after() sees to it that somebody runs it
+    const Result<Header> seen = co_await read_header(record.lock);
+    if (!seen) co_return Failure{seen.error()};
+    // This member's own reset may not have claimed the header yet. Another FAA would only add a ghost (H10).
+    if (seen->reset_id == ResetId{0} && !record.resetting) break;
+    if (seen->reset_id != ResetId{0} && worker.now() >= patient_until) {
+      const Result<void> looked = co_await look_after(record, *seen);
+      if (!looked) co_return looked;
+      patient_until = worker.now() + options_.patience;
+    }
     co_await worker.sleep_for(pause);
-    pause = std::min(pause + pause, milliseconds(1));
-    std::uint64_t word = 0;
-    Op look = Op::read(lock, {&word, 1}, Purpose::acquire);
-    const Result<void> posted = co_await endpoint_.post(look);
-    if (!posted) co_return posted;
-    if (shape_.header.decode(word).reset_id == ResetId{0}) co_return Result<void>{};
+    pause = std::min(pause + pause, microseconds(100));
   }
-  co_return Failure{Errc::stuck};
+  self_.requests.change(record, [](Record& r) {
+    if (r.reset_of) r.removals_mended = std::max(r.removals_mended, r.removals_then);
+    r.reset_of.reset();
+  });
+  co_return Result<void>{};
 }
 
 template <Rules kRules>
 std::uint32_t CqlLock<kRules>::slot_for(Ticket ticket) const {
-  if (shape_.queue == QueueLayout::owner) return self_.slot.value;
+  if (shape_.queue == QueueLayout::owner) return self_.membership.self().slot.value;
   return static_cast<std::uint32_t>(ticket.value % shape_.slots);
 }
 
 template <Rules kRules>
 Entry CqlLock<kRules>::entry_for(Ticket ticket, Epoch epoch, Mode mode, Timestamp asked) const {
+  const bool odd = self_.membership.self().incarnation.value % 2 != 0;
   if (shape_.queue == QueueLayout::owner) {
-    return {static_cast<std::uint32_t>(ticket.value), epoch, mode, asked, self_.worker};
+    return {static_cast<std::uint32_t>(ticket.value), epoch, mode, asked, self_.worker, odd};
   }
   const auto version = static_cast<std::uint16_t>(shape_.ring_version(ticket));
-  return {RingTag{version, self_.slot}.packed(), epoch, mode, asked, self_.worker};
+  return {
+      RingTag{version, self_.membership.self().slot}.packed(), epoch, mode, asked, self_.worker, odd};
 }
 
 // Others wait behind this hold: all of them if it is exclusive; if it is shared, from the first writer on,
@@ -151,7 +313,7 @@ Task<Result<std::uint64_t>> CqlLock<kRules>::wraps(RemoteAddr lock) {
 template <Rules kRules>
 Token CqlLock<kRules>::token(const Hold& hold, std::uint64_t wraps) const {
   CHECK(hold.mode == Mode::exclusive);
-  return {endpoint_.incarnation(hold.lock.mn), wraps, hold.ticket, hold.local_sequence};
+  return {hold.mn_incarnation, wraps, hold.ticket, hold.local_sequence};
 }
 
 }  // namespace declock::cql

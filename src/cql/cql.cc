@@ -2,6 +2,7 @@
 
 #include "cql/acquire.h"
 #include "cql/release.h"
+#include "cql/reset.h"
 
 namespace declock::cql {
 

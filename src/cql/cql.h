@@ -6,38 +6,43 @@
 //   release   FAA the header: ticket += 1, qsize -= 1, wcnt -= exclusive. If what it returns says that
 //             somebody waits whom this release makes the next holder, send a grant: a READ of the
 //             queue, mostly in the same doorbell, tells to whom.
+//   reset     after a failure: claim the header, get every member out of the way, start anew with an empty
+//             queue. Whoever waited tries again, and its application sees no more than a longer wait.
 //
 // Read in this order: layout/header.h (the state table), layout/entry.h, acquire.h, release.h,
-// successor.h (whom to grant), queue_view.h (what a reader of the queue sees), rules.h.
+// successor.h (whom to grant), queue_view.h (what a reader of the queue sees), requests.h (what a member
+// has to do with a lock), reset.h, rules.h.
 //
 // Invariants:
-//   I1  A ticket names one acquisition; the sum ticket + qsize of a header never decreases.
+//   I1  A ticket names one acquisition; the sum ticket + qsize of a header never decreases but at a wrap.
 //   I2  Every request that waits writes its entry exactly once, into a slot that nobody else writes.
 //   I3  Every release owes at most one hand-over, and the header it found says so: who is granted, by
 //       whom and when is decided by that one word.
 //   I4  A member has at most one request per lock at any time (H34).
+//   I5  A header is restored only when no member that could hold the lock, or change it by an operation that
+//       is on its way, is left: each has answered this claim, or was fenced and removed.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/time.h"
-#include "cql/grant.h"
+#include "cql/messages.h"
 #include "cql/queue_view.h"
+#include "cql/requests.h"
 #include "cql/rules.h"
 #include "layout/lock_shape.h"
 #include "lock/lock.h"
+#include "member/membership.h"
+#include "runtime/task_group.h"
 
 namespace declock::cql {
 
-// Who this client is in every lock's queue, and where its messages go.
-struct Membership {
-  Slot slot;
+// As whom a client takes part, with which other workers it shares that.
+struct Party {
+  member::Membership& membership;
+  Requests& requests;
   WorkerId worker{};
-  std::uint32_t workers_per_member = 1;
-
-  EndpointId endpoint_of(Slot owner, WorkerId at) const {
-    return EndpointId{owner.value * workers_per_member + at.value};
-  }
 };
 
 // When a release reads the queue.
@@ -48,36 +53,44 @@ enum class ReleaseRead : std::uint8_t {
 
 struct Options {
   ReleaseRead release_read = ReleaseRead::adaptive;
-  // How long a releaser looks for an entry before the lock counts as stuck (H15). Entries are on their
-  // way for microseconds; a process that was stopped in between may take longer.
-  Duration refetch_max = seconds(1);
-  // How long an acquisition waits for somebody else's reset to end.
-  Duration reset_max = seconds(10);
+  // How long a waiter waits, or a releaser looks for an entry, before it asks itself whether somebody failed.
+  // A reset follows only if a member was removed and the queue stands still (H19).
+  Duration patience = milliseconds(2);
+};
+
+struct ResetCounts {
+  std::uint64_t done = 0;     // by this member
+  std::uint64_t aborted = 0;  // acquisitions that had to try again
+  std::vector<Duration> took{};
 };
 
 template <Rules kRules = kAllRules>
-class CqlLock final : public LockClient {
+class CqlLock final : public LockClient, private Receiver, private member::ViewListener {
  public:
-  CqlLock(Endpoint& endpoint, const LockShape& shape, Membership self, Options options = {});
-  ~CqlLock() override { endpoint_.set_receiver(nullptr); }
+  CqlLock(Endpoint& endpoint, const LockShape& shape, Party self, Options options = {});
+  ~CqlLock() override;
 
-  // Errc::stuck: the lock cannot be acquired or handed over without a reset.
+  // Errc::evicted: this member is no longer part of the cluster. Errc::stuck: ring layout only.
   Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode, Op* object = nullptr) override {
     return acquire_since(lock, mode, timestamp_of(endpoint_.worker().now()), object);
   }
+  // Errc::mn_restarted: the hold was void. Errc::outcome_unknown: `object` may or may not have been written; the
+  // lock is released.
   Task<Result<void>> release(Hold hold, Op* object = nullptr) override;
 
   // Where a request stands after its fetch-and-add.
   struct Place {
     Header found;
     std::optional<Hold> held;  // at once
+    bool aborted = false;      // by a reset
+    std::uint32_t mn_incarnation = 1;
   };
   Task<Result<Place>> enter(RemoteAddr lock, Mode mode, Op* object = nullptr);
 
   // For a request that was made earlier, before this member could ask for the lock; perhaps one that has
   // entered already, without `object`.
   Task<Result<Hold>> acquire_since(RemoteAddr lock, Mode mode, Timestamp asked, Op* object,
-                                   std::optional<Place> entered = {});
+                                   std::optional<Result<Place>> entered = {});
 
   // Would a request be served at once? One READ, and only a guess.
   Task<Result<bool>> looks_free(RemoteAddr lock, Mode mode);
@@ -90,30 +103,76 @@ class CqlLock final : public LockClient {
   // REQUIRES: hold.mode is exclusive.
   Token token(const Hold& hold, std::uint64_t wraps) const;
 
+  // Watches over this worker's waits, for ever: needed where members can fail. Call once.
+  void start_patrol() { behind_.spawn(patrol()); }
+  // Starts a reset that nobody needs.
+  void reset_for_nothing(RemoteAddr lock) { behind_.spawn(reset_now(lock)); }
+
+  const ResetCounts& resets() const { return resets_; }
+  std::size_t running() const { return behind_.running(); }
   FramePool& frames() { return endpoint_.worker().frames(); }
 
  private:
-  using Wait = typename GrantInbox<kRules>::Wait;
+  class Outstanding;
+  class WaitScope;
+  struct Granted;
+  struct Drain;
 
   // acquire.h
   static bool is_free(const Header& found, Mode mode) {
     return found.qsize == 0 || (mode == Mode::shared && found.wcnt == 0);
   }
-  Task<Result<Hold>> enqueue_and_wait(RemoteAddr lock, Mode mode, Timestamp asked, Header found);
-  Task<Result<void>> await_end_of_reset(RemoteAddr lock);
+  Task<Result<std::optional<Hold>>> enqueue_and_wait(Record& record, Mode mode, Timestamp asked,
+                                                     Place place);
+  Task<Result<void>> await_end_of_reset(Record& record);
   std::uint32_t slot_for(Ticket ticket) const;
   Entry entry_for(Ticket ticket, Epoch epoch, Mode mode, Timestamp asked) const;
 
   // release.h
-  Task<Result<void>> hand_over(Hold hold, Header found, std::span<std::uint64_t> queue);
+  Task<Result<void>> release_cql(Record& record, Hold hold, Op* object);
+  Task<Result<void>> hand_over(Record& record, Hold hold, Header found, std::span<std::uint64_t> queue);
+  const member::Member* owner_of(const Waiter& waiter) const;
+  bool knows_owners(const QueueView<kRules>& view, Ticket begin, Ticket end) const;
   void send_grants(RemoteAddr lock, Epoch epoch, const QueueView<kRules>& view, Ticket begin,
                    Ticket end);
+  void no_longer_held(Record& record, Ticket ticket);
+
+  // reset.h
+  Task<Result<void>> settle(RemoteAddr lock, Errc error);
+  Task<void> reset_now(RemoteAddr lock);
+  Task<Result<void>> reset(Record& record, std::optional<Epoch> epoch = {});
+  Task<Result<bool>> claim(RemoteAddr lock, std::optional<Epoch>& epoch);
+  Task<Result<bool>> claimant_was_removed(ResetId claimant);
+  Task<Result<void>> drain(Record& record, Epoch epoch);
+  Task<Result<void>> restore(RemoteAddr lock, Epoch epoch);
+  Task<Result<void>> start_tickets_again(RemoteAddr lock);
+  Task<Result<void>> look_after(Record& record, Header seen);
+  Task<Result<Header>> read_header(RemoteAddr lock);
+  Task<void> patrol();
+  bool somebody_failed(const Record& record) const;
+  void on_signal(EndpointId from, const ResetMessage& signal);
+  void on_answer(const ResetMessage& answer);
+  void on_question(const Question& question);
+  void answer_if_quiet(Record& record);
+  void on_view(const member::View& view) override;
+
+  void on_message(EndpointId from, const Message& message) override;
+  void on_grant(const Grant& grant);
+
+  // As whom this member claims a reset.
+  ResetId my_claim() const { return claim_of(self_.membership.self()); }
+  static ResetId claim_of(const member::Member& m) {
+    return ResetId{static_cast<std::uint16_t>((m.slot.value + 1) << 2 | (m.incarnation.value & 3))};
+  }
 
   Endpoint& endpoint_;
   LockShape shape_;
-  Membership self_;
+  Party self_;
   Options options_;
-  GrantInbox<kRules> inbox_;
+  std::uint64_t removals_at_first_;  // known when this member came
+  Drain* drains_ = nullptr;          // resets of this worker that wait for answers
+  ResetCounts resets_;
+  TaskGroup behind_;
 };
 
 extern template class CqlLock<kAllRules>;

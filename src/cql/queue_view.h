@@ -21,6 +21,7 @@ struct Waiter {
   Slot owner;
   WorkerId worker{};
   Timestamp asked;
+  bool odd;  // incarnation of the owner
 };
 
 template <Rules kRules>
@@ -71,12 +72,12 @@ class QueueView {
     const std::uint64_t word = words_[1 + slot];
     if (word == 0) return;
     const Entry entry = decode_entry(word);
-    if (entry.epoch != epoch_) return;  // H6
+    if (kRules.epochs_match && entry.epoch != epoch_) return;  // H6
     Ticket ticket{entry.tag};
     if (!kRules.tickets_match) ticket = begin_;
     if (ticket < begin_ || ticket >= end_) return;
-    fn(Waiter{ticket, entry.mode, Slot{static_cast<std::uint16_t>(slot)}, entry.worker,
-              entry.timestamp});
+    fn(Waiter{ticket, entry.mode, Slot{static_cast<std::uint16_t>(slot)}, entry.worker, entry.timestamp,
+              entry.odd});
   }
 
   template <class Fn>
@@ -84,7 +85,7 @@ class QueueView {
     const Entry entry = ring_entry(t);
     const RingTag tag = RingTag::unpack(entry.tag);
     if (entry.epoch != epoch_ || tag.version != shape_.ring_version(t)) return;
-    fn(Waiter{t, entry.mode, tag.owner, entry.worker, entry.timestamp});
+    fn(Waiter{t, entry.mode, tag.owner, entry.worker, entry.timestamp, entry.odd});
   }
 
   Entry ring_entry(Ticket t) const { return decode_entry(words_[1 + t.value % shape_.slots]); }

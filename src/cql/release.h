@@ -8,14 +8,49 @@ namespace declock::cql {
 
 template <Rules kRules>
 Task<Result<void>> CqlLock<kRules>::release(Hold hold, Op* object) {
+  const RecordUse record{self_.requests, hold.lock};
+  Result<void> released = Failure{Errc::mn_restarted};
+  if (hold.mn_incarnation >
+      endpoint_.incarnation(hold.lock.mn)) {  // another worker has seen the restart
+    const Result<void> connected = co_await endpoint_.reconnect(hold.lock.mn);
+    if (!connected) released = connected;
+  }
+  if (hold.mn_incarnation == endpoint_.incarnation(hold.lock.mn) || !kRules.restart_voids_holds) {
+    released = co_await release_cql(*record, hold, object);
+  } else {
+    no_longer_held(*record, hold.ticket);
+  }
+  if (released || released.error() != Errc::outcome_unknown) co_return released;
+  // Whether the FAA ran nobody knows; a reset makes the counts right.
+  const Result<void> mended = co_await reset(*record);
+  if (!mended) co_return mended;
+  if (object != nullptr) co_return released;
+  co_return Result<void>{};
+}
+
+template <Rules kRules>
+void CqlLock<kRules>::no_longer_held(Record& record, Ticket ticket) {
+  self_.requests.change(record, [&](Record& r) {
+    if (r.held == ticket) r.held.reset();  // the next request of this member may hold the lock already
+  });
+  answer_if_quiet(record);
+}
+
+template <Rules kRules>
+Task<Result<void>> CqlLock<kRules>::release_cql(Record& record, Hold hold, Op* object) {
   ScratchWords queue{frames(), shape_.queue_words()};
   Op leave = Op::fetch_add(hold.lock, shape_.header.release_delta(hold.mode), Purpose::release);
   Op look = Op::read(hold.lock, queue.words(), Purpose::release);
   const bool look_now = hold.expect_waiters || options_.release_read == ReleaseRead::always;
-  // In this order: the object is written before anybody can see the lock free, and the READ sees the
-  // queue as our FAA left it, or later.
-  Result<void> posted = co_await endpoint_.post(object, leave, look_now ? &look : nullptr);
-  if (!posted) co_return posted;
+  {
+    const Outstanding busy{*this, record};
+    // In this order: the object is written before anybody can see the lock free, and the READ sees the
+    // queue as our FAA left it, or later.
+    const Result<void> posted = co_await endpoint_.post(object, leave, look_now ? &look : nullptr);
+    const Result<void> settled = posted ? posted : co_await settle(hold.lock, posted.error());
+    no_longer_held(record, hold.ticket);
+    if (!settled) co_return settled;
+  }
   const Header found = shape_.header.decode(leave.old);
 
   if (found.reset_id != ResetId{0}) co_return Result<void>{};  // the reset cleans up
@@ -27,20 +62,22 @@ Task<Result<void>> CqlLock<kRules>::release(Hold hold, Op* object) {
     if (found.ticket.value + 1 == hold.ticket.value) co_return Result<void>{};
   }
   if (!look_now) {
-    posted = co_await endpoint_.post(look);
-    if (!posted) co_return posted;
+    const Result<void> posted = co_await endpoint_.post(look);
+    if (!posted) co_return co_await settle(hold.lock, posted.error());
   }
-  co_return co_await hand_over(hold, found, queue.words());
+  co_return co_await hand_over(record, hold, found, queue.words());
 }
 
 template <Rules kRules>
-Task<Result<void>> CqlLock<kRules>::hand_over(Hold hold, Header found, std::span<std::uint64_t> queue) {
+Task<Result<void>> CqlLock<kRules>::hand_over(Record& record, Hold hold, Header found,
+                                              std::span<std::uint64_t> queue) {
   Worker& worker = endpoint_.worker();
-  const Time deadline = worker.now() + options_.refetch_max;
+  Time patient_until = worker.now() + options_.patience;
+  Duration pause{};
   const Ticket h{found.ticket.value + 1};
   Ticket owed = h;  // the first that was not granted yet: h until all is settled, but without rule H29
 
-  for (;;) {  // ends at the deadline at the latest (H15)
+  for (;;) {  // until the entry that is missing comes, or a reset (H15)
     const QueueView<kRules> view{shape_, queue, found.epoch, h, found.end()};
     const Header seen = view.header();
     if (seen.reset_id != ResetId{0} || seen.epoch != found.epoch) co_return Result<void>{};
@@ -48,26 +85,57 @@ Task<Result<void>> CqlLock<kRules>::hand_over(Hold hold, Header found, std::span
 
     const Decision decision =
         hold.mode == Mode::exclusive ? after_writer(view) : after_reader(view, found.wcnt);
+    if (!knows_owners(view, owed, decision.grant_end)) {  // somebody has joined
+      const Result<void> refreshed = co_await self_.membership.refresh(worker);
+      if (!refreshed) co_return refreshed;
+    }
     send_grants(hold.lock, found.epoch, view, owed, decision.grant_end);
     owed = decision.grant_end;
     if (decision.settled) co_return Result<void>{};
 
-    if (worker.now() >= deadline) co_return Failure{Errc::stuck};
+    if (worker.now() >= patient_until) {
+      // Its owner is slow, or it will never come.
+      if (kRules.refetch_ends_in_reset && somebody_failed(record))
+        co_return co_await reset(record, found.epoch);
+      patient_until = worker.now() + options_.patience;
+      pause = milliseconds(1);
+    }
+    co_await worker.sleep_for(pause);
     Op look = Op::read(hold.lock, queue, Purpose::refetch);
     const Result<void> posted = co_await endpoint_.post(look);
-    if (!posted) co_return posted;
+    if (!posted) co_return co_await settle(hold.lock, posted.error());
   }
+}
+
+// The member that wrote this entry, if it is known.
+template <Rules kRules>
+const member::Member* CqlLock<kRules>::owner_of(const Waiter& waiter) const {
+  const member::Member* owner = self_.membership.known().find(waiter.owner);
+  const bool same = owner != nullptr && (owner->incarnation.value % 2 != 0) == waiter.odd;
+  return same || !kRules.grants_name_incarnations ? owner : nullptr;
+}
+
+template <Rules kRules>
+bool CqlLock<kRules>::knows_owners(const QueueView<kRules>& view, Ticket begin, Ticket end) const {
+  bool all = true;
+  view.for_each([&](const Waiter& w) {
+    if (w.ticket >= begin && w.ticket < end) all = all && owner_of(w) != nullptr;
+  });
+  return all;
 }
 
 template <Rules kRules>
 void CqlLock<kRules>::send_grants(RemoteAddr lock, Epoch epoch, const QueueView<kRules>& view,
                                   Ticket begin, Ticket end) {
   if (begin == end) return;
+  const std::uint32_t incarnation = endpoint_.incarnation(lock.mn);
   const std::optional<Timestamp> waiting_since = view.waiting_since(end);
   view.for_each([&](const Waiter& w) {
     if (w.ticket < begin || w.ticket >= end) return;
-    endpoint_.send(self_.endpoint_of(w.owner, w.worker),
-                   Grant{{lock, epoch, w.ticket}, waiting_since}.to_message());
+    const member::Member* owner = owner_of(w);
+    if (owner == nullptr) return;  // removed; a reset follows
+    endpoint_.send(EndpointId{owner->first_endpoint.value + w.worker.value},
+                   Grant{{lock, epoch, w.ticket, incarnation}, waiting_since}.to_message());
   });
 }
 

@@ -15,36 +15,98 @@ struct Rules {
   bool group_at_once = true;
   bool writers_are_counted = true;
   bool tickets_match = true;
+  // Of resets and failures:
+  bool answer_when_quiet = true;
+  bool answer_when_free = true;
+  bool answer_every_claim = true;
+  bool abort_by_epoch = true;
+  bool aborted_never_undoes = true;
+  bool drain_self = true;
+  bool view_after_claim = true;
+  bool ask_before_take_over = true;
+  bool ask_claimant = true;
+  bool epochs_match = true;
+  bool tickets_never_go_back = true;
+  bool old_removals_count = true;
+  bool refetch_ends_in_reset = true;
+  bool unknown_until_closed = true;
+  bool restart_voids_holds = true;
+  bool no_local_grants_in_reset = true;
+  bool grants_name_incarnations = true;
 };
 
 inline constexpr Rules kAllRules{};
 
+template <class... Members>
+constexpr Rules without(Members... members) {
+  Rules rules;
+  ((rules.*members = false), ...);
+  return rules;
+}
+
 struct RuleInfo {
   std::string_view hazard;  // its id in the list of hazards; empty if it has none
   std::string_view name;
-  bool Rules::*member;
-  std::string_view without;  // what happens when it is left out
+  Rules rules;                // the others
+  std::string_view without;   // what happens when it is left out
+  bool needs_faults = false;  // nothing happens where nobody fails
 };
 
-inline constexpr std::array<RuleInfo, 6> kRuleInfos{{
-    {"H2", "passed-ticket", &Rules::passed_ticket_frees_reader,
-     "a releasing reader goes on looking for a successor after others have moved the queue past it"},
-    {"H27", "gap", &Rules::gap_is_not_the_end,
-     "a releasing writer takes a missing entry for the end of the group of readers"},
-    {"H28", "writer-owes", &Rules::writer_owes_its_successor,
-     "a releasing writer owes nothing once the header's ticket has passed its successor's"},
-    {"H29", "group-at-once", &Rules::group_at_once,
-     "a releasing writer grants the readers it sees and goes on refetching for the rest"},
-    {"", "writers-counted", &Rules::writers_are_counted,
-     "a releasing reader takes a missing entry for a reader without counting the writers it sees"},
-    {"H20", "ticket-match", &Rules::tickets_match,
-     "a grant goes to any entry, whatever its ticket, and a waiter takes any grant for the lock"},
-}};
-
-constexpr Rules without(bool Rules::*member) {
-  Rules rules;
-  rules.*member = false;
-  return rules;
-}
+inline constexpr std::array kRuleInfos{
+    RuleInfo{
+        "H2", "passed-ticket", without(&Rules::passed_ticket_frees_reader),
+        "a releasing reader goes on looking for a successor after others have moved the queue past it"},
+    RuleInfo{"H27", "gap", without(&Rules::gap_is_not_the_end),
+             "a releasing writer takes a missing entry for the end of the group of readers"},
+    RuleInfo{"H28", "writer-owes", without(&Rules::writer_owes_its_successor),
+             "a releasing writer owes nothing once the header's ticket has passed its successor's"},
+    RuleInfo{"H29", "group-at-once", without(&Rules::group_at_once),
+             "a releasing writer grants the readers it sees and goes on refetching for the rest"},
+    RuleInfo{
+        "", "writers-counted", without(&Rules::writers_are_counted),
+        "a releasing reader takes a missing entry for a reader without counting the writers it sees"},
+    RuleInfo{
+        "H20", "ticket-match", without(&Rules::tickets_match),
+        "a grant goes to any entry, whatever its ticket, and a waiter takes any grant for the lock"},
+    RuleInfo{"H3", "quiet", without(&Rules::answer_when_quiet, &Rules::abort_by_epoch),
+             "a member answers a reset while an operation of its own is on its way, and what that "
+             "finds counts",
+             true},
+    RuleInfo{"H9", "answer-while-holding", without(&Rules::answer_when_free),
+             "a member answers a reset although a client of its holds the lock", true},
+    RuleInfo{"H32", "one-answer-per-claim", without(&Rules::answer_every_claim),
+             "a member answers the first claimant of an epoch and nobody who takes over", true},
+    RuleInfo{"H14", "no-undo", without(&Rules::aborted_never_undoes),
+             "an acquisition that a reset aborts takes its own count back", true},
+    RuleInfo{"", "drain-self", without(&Rules::drain_self),
+             "a claimant asks everybody but itself to get out of the way", true},
+    RuleInfo{"H30", "view-after-claim", without(&Rules::view_after_claim),
+             "a claimant drains those that it knows, and not those that joined meanwhile", true},
+    RuleInfo{"H31", "take-over", without(&Rules::ask_before_take_over),
+             "a claim is taken over if the claimant is unknown, without asking the coordinator", true},
+    RuleInfo{"H18", "adopt", without(&Rules::ask_claimant),
+             "nobody asks a claimant whether it runs the reset that the header says it does", true},
+    RuleInfo{"H6", "stale-entry",
+             without(&Rules::epochs_match, &Rules::tickets_never_go_back, &Rules::answer_when_quiet),
+             "entries and grants have no epoch, tickets start again at each reset, and a member "
+             "answers while "
+             "its entry is on its way; each alone does no harm",
+             true},
+    RuleInfo{"H33", "old-removals", without(&Rules::old_removals_count),
+             "who joins later does not know that anybody was ever removed", true},
+    RuleInfo{"H15", "refetch-ends", without(&Rules::refetch_ends_in_reset),
+             "a releaser looks for the entry of a dead waiter for ever", true},
+    RuleInfo{"H21", "unknown-outcome", without(&Rules::unknown_until_closed),
+             "an operation whose outcome is unknown is taken for one that failed", true},
+    RuleInfo{"H12", "void-holds", without(&Rules::restart_voids_holds),
+             "a hold from before a restart of the memory node is used and released as if it were good",
+             true},
+    RuleInfo{"", "joiner-grant", without(&Rules::grants_name_incarnations),
+             "a grant goes to whom the releaser knows in the slot, be it the predecessor of the one "
+             "who waits",
+             true},
+    RuleInfo{"H8", "local-grants", without(&Rules::no_local_grants_in_reset),
+             "a compute node lets local clients in while the lock is being reset", true},
+};
 
 }  // namespace declock::cql

@@ -6,19 +6,21 @@
 
 #include "cql/acquire.h"
 #include "cql/release.h"
+#include "cql/reset.h"
 #include "locks/cql_family.h"
 
 namespace declock::explore {
 namespace {
 
 template <cql::Rules kRules>
-std::unique_ptr<locks::LockFamily> make(const LockShape& shape, cql::Options options) {
-  return std::make_unique<locks::CqlFamily<kRules>>(shape, options);
+std::unique_ptr<locks::LockFamily> make(std::uint32_t members, const LockShape& shape,
+                                        cql::Options options) {
+  return std::make_unique<locks::CqlFamily<kRules>>(members, shape, options);
 }
 
 template <std::size_t... kIndex>
 auto makers(std::index_sequence<kIndex...>) {
-  return std::array{&make<cql::without(cql::kRuleInfos[kIndex].member)>...};
+  return std::array{&make<cql::kRuleInfos[kIndex].rules>...};
 }
 
 }  // namespace
@@ -34,11 +36,11 @@ Result<LeftOut, std::string> find_rule(std::string_view name) {
                              name, accepted)};
 }
 
-std::unique_ptr<locks::LockFamily> make_cql_family(LeftOut rule, const LockShape& shape,
-                                                   cql::Options options) {
-  if (!rule) return make<cql::kAllRules>(shape, options);
+std::unique_ptr<locks::LockFamily> make_cql_family(LeftOut rule, std::uint32_t members,
+                                                   const LockShape& shape, cql::Options options) {
+  if (!rule) return make<cql::kAllRules>(members, shape, options);
   static const auto kMakers = makers(std::make_index_sequence<cql::kRuleInfos.size()>{});
-  return kMakers[*rule](shape, options);
+  return kMakers[*rule](members, shape, options);
 }
 
 }  // namespace declock::explore

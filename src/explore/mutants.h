@@ -19,7 +19,7 @@ using LeftOut = std::optional<std::size_t>;
 Result<LeftOut, std::string> find_rule(std::string_view name);
 
 // The flat CQL lock, one client per endpoint.
-std::unique_ptr<locks::LockFamily> make_cql_family(LeftOut rule, const LockShape& shape,
-                                                   cql::Options options);
+std::unique_ptr<locks::LockFamily> make_cql_family(LeftOut rule, std::uint32_t members,
+                                                   const LockShape& shape, cql::Options options);
 
 }  // namespace declock::explore

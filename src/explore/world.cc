@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <array>
+
 #include "base/mix.h"
 
 namespace declock::explore {
@@ -38,8 +40,8 @@ void World::build() {
   if (scenario_.family) {
     family_ = scenario_.family();
   } else if (scenario_.lock == "cql") {
-    family_ = make_cql_family(scenario_.left_out, scenario_.shape(),
-                              {.release_read = scenario_.release_read});
+    family_ = make_cql_family(scenario_.left_out, static_cast<std::uint32_t>(scenario_.members()),
+                              scenario_.shape(), {.release_read = scenario_.release_read});
   } else {
     family_ = locks::make_family({.lock = scenario_.lock,
                                   .cns = static_cast<std::uint32_t>(scenario_.members()),
@@ -57,7 +59,7 @@ void World::build() {
         shared = &engine_->add_endpoint(engine_->add_worker());
       }
       clients_.emplace_back(*this, index++, node, operations, *shared,
-                            family_->client({node, 0, *shared}));
+                            family_->client({node, 0, *shared, std::array<Endpoint*, 1>{shared}}));
     }
   }
 }
@@ -67,9 +69,9 @@ void World::restart() {
     client.task.reset();
     client.behind.clear();
   }
-  if (scenario_.lock == "cql") {
-    engine_->restart();  // the flat lock keeps nothing; others may be in the middle of something
-  } else {
+  if (family_->restart()) {
+    engine_->restart();
+  } else {  // it is in the middle of something
     const auto posted = std::move(engine_->posted);
     const auto sent = std::move(engine_->sent);
     build();

@@ -7,11 +7,13 @@
 //   F1  Operations of one endpoint on one MN take effect in the order in which they were posted,
 //       inside a chain and from one chain to the next.
 //   F2  A completion without error means that every operation of the chain took effect exactly once.
-//       With Errc::outcome_unknown each of them may or may not have, or may yet.
+//       With Errc::outcome_unknown each of them may or may not have, or may yet, until reconnect().
 //   F3  fetch_add and compare_swap are atomic on an aligned 8-byte word. A read or a write of several
 //       words is not: it may tear between words, never inside one.
 //   F4  Messages between endpoints are reliable and arrive in order per pair while both ends live.
-//   F5  Every operation is counted, by kind and by purpose, when it is posted.
+//   F5  An MN can revoke a compute node's access. After that nothing that the node has sent or sends takes effect,
+//       and its operations end with Errc::evicted.
+//   F6  Every operation is counted, by kind and by purpose, when it is posted.
 //
 // An endpoint belongs to one worker and is used from its thread alone.
 #pragma once
@@ -27,6 +29,7 @@
 #include "base/check.h"
 #include "base/result.h"
 #include "layout/ids.h"
+#include "runtime/task.h"
 #include "runtime/worker.h"
 
 namespace declock {
@@ -57,6 +60,8 @@ struct Op {
   std::uint64_t compare_mask = ~std::uint64_t{0};  // masked_compare_swap: the bits that are compared
   std::uint64_t swap_mask = ~std::uint64_t{0};     // and the bits that are replaced
   std::uint64_t old = 0;  // atomics: the word before; valid after the completion
+  // For this incarnation of the MN alone, if not 0: what a hold protects is gone when the MN restarts.
+  std::uint32_t incarnation = 0;
 
   static Op read(RemoteAddr addr, std::span<std::uint64_t> into, Purpose purpose);
   static Op write(RemoteAddr addr, std::span<const std::uint64_t> from, Purpose purpose);
@@ -160,6 +165,12 @@ class Endpoint {
   // Grows each time that the MN restarts with fresh memory.
   virtual std::uint32_t incarnation(MnId mn) const = 0;
 
+  // After an unknown outcome: closes the connection to the MN and opens another. Once it is done, nothing that this
+  // endpoint posted before will take effect any more. Waits for an MN that is not there. Errc::evicted: the MN has
+  // revoked this compute node's access.
+  virtual Task<Result<void>> reconnect(MnId mn) = 0;
+
+  FramePool& frames() { return worker_.frames(); }
   const OpCounts& counts() const { return counts_; }
 
  protected:

@@ -11,6 +11,10 @@
 // Read local_locks.h for the decisions and policy.h for the policies.
 #pragma once
 
+#include <memory>
+#include <span>
+#include <vector>
+
 #include "cql/cql.h"
 #include "hier/local_locks.h"
 #include "hier/synced_clock.h"
@@ -19,10 +23,12 @@
 
 namespace declock::hier {
 
-// What the clients of one worker share: its endpoint and its CQL lock. All workers of a CN share the table.
+// What the clients of one worker share: its endpoint and its CQL lock. All workers of a CN share the table, and as
+// whom they take part.
+template <cql::Rules kRules = cql::kAllRules>
 class HierWorker {
  public:
-  HierWorker(Endpoint& endpoint, const LockShape& shape, cql::Membership self, cql::Options options,
+  HierWorker(Endpoint& endpoint, const LockShape& shape, cql::Party self, cql::Options options,
              LocalLocks& locals, const SyncedClock& clock)
       : endpoint_(endpoint),
         self_(self),
@@ -31,6 +37,7 @@ class HierWorker {
         clock_(clock),
         behind_(frames()) {}
 
+  cql::CqlLock<kRules>& cql() { return cql_; }
   FramePool& frames() { return endpoint_.worker().frames(); }
   // Releases and acquisitions on behalf of waiters that are under way.
   std::size_t running() const { return behind_.running(); }
@@ -47,30 +54,32 @@ class HierWorker {
  private:
   struct Completion;
   struct Granted;
-  using Place = cql::CqlLock<>::Place;
+  using Place = typename cql::CqlLock<kRules>::Place;
 
   LocalWaiter request(RemoteAddr addr, Mode mode) const;
   Task<Result<Hold>> wait(LocalWaiter& me);
   Task<void> acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* object,
-                     std::optional<Place> entered = {});
+                     std::optional<Result<Place>> entered = {});
   void acquire_for(RemoteAddr addr, LocalLocks::Successor successor);
   Task<void> expire(LocalWaiter& waiter, Time deadline);
+  Task<Result<void>> write(Op& object);
   Task<Result<void>> give_back(LocalLocks::Leave leave, Op* object);
   Task<void> release_cql(Hold hold, Op* object, bool last, Completion& done);
   Task<void> look(Hold hold);
 
   Endpoint& endpoint_;
-  cql::Membership self_;
-  cql::CqlLock<> cql_;
+  cql::Party self_;
+  cql::CqlLock<kRules> cql_;
   LocalLocks& locals_;
   const SyncedClock& clock_;
   TaskGroup behind_;
 };
 
 // One client. It waits for one lock at a time.
+template <cql::Rules kRules = cql::kAllRules>
 class HierLock final : public TimedLockClient {
  public:
-  explicit HierLock(HierWorker& worker) : worker_(worker) {}
+  explicit HierLock(HierWorker<kRules>& worker) : worker_(worker) {}
 
   Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode, Op* object = nullptr) override {
     return worker_.lock(request_, lock, mode, object);
@@ -88,8 +97,53 @@ class HierLock final : public TimedLockClient {
   Task<Result<Token>> token(Hold hold) override { return worker_.token(hold); }
 
  private:
-  HierWorker& worker_;
+  HierWorker<kRules>& worker_;
   LocalWaiter request_;
 };
+
+// A compute node: DecLock as its clients see it. With a worker per endpoint.
+template <cql::Rules kRules = cql::kAllRules>
+class Node final : private cql::LockLossListener {
+ public:
+  Node(const LockShape& shape, member::Membership& membership, const Policy& policy,
+       cql::Options options, std::span<Endpoint* const> endpoints, HandOverObserver* observer = nullptr)
+      : locals_(policy, observer), clock_(*endpoints[0], membership) {
+    requests_.set_listener(this);
+    for (std::size_t i = 0; i < endpoints.size(); ++i) {
+      const cql::Party self{membership, requests_, WorkerId{static_cast<std::uint8_t>(i)}};
+      workers_.push_back(
+          std::make_unique<HierWorker<kRules>>(*endpoints[i], shape, self, options, locals_, clock_));
+    }
+  }
+
+  // As a process that is killed: it says nothing to anybody any more. REQUIRES: its clients are gone.
+  ~Node() override { stop(); }
+  void stop() { requests_.close(); }
+
+  HierWorker<kRules>& worker(std::size_t i) { return *workers_[i]; }
+  std::size_t workers() const { return workers_.size(); }
+  std::unique_ptr<TimedLockClient> client(std::size_t i) {
+    return std::make_unique<HierLock<kRules>>(*workers_[i]);
+  }
+  SyncedClock& clock() { return clock_; }
+  const LocalLocks& locals() const { return locals_; }
+  std::size_t running() const {
+    std::size_t sum = 0;
+    for (const auto& worker : workers_) sum += worker->running();
+    return sum;
+  }
+
+ private:
+  void on_reset_of(RemoteAddr lock, Epoch epoch, std::uint32_t mn_incarnation) override {
+    if (kRules.no_local_grants_in_reset) locals_.reset_begins(lock, epoch, mn_incarnation);
+  }
+
+  LocalLocks locals_;
+  cql::Requests requests_;
+  SyncedClock clock_;
+  std::vector<std::unique_ptr<HierWorker<kRules>>> workers_;
+};
+
+extern template class HierWorker<cql::kAllRules>;
 
 }  // namespace declock::hier

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/mix.h"
-
 namespace declock::hier {
 namespace {
 
@@ -18,7 +16,7 @@ constexpr std::size_t kWrapsKept = 4096;
 }  // namespace
 
 LocalLocks::LocalLocks(const Policy& policy, HandOverObserver* observer)
-    : policy_(policy), observer_(observer), buckets_(64) {}
+    : policy_(policy), observer_(observer) {}
 
 LocalLocks::Entry LocalLocks::enter(LocalWaiter& waiter, WorkerId worker, Time now) {
   const std::lock_guard guard{mutex_};
@@ -88,9 +86,16 @@ void LocalLocks::join(LocalLock& lock, LocalWaiter& waiter) {
 }
 
 bool LocalLocks::may_join(const LocalLock& lock, const LocalWaiter& waiter) const {
-  return lock.state == LocalLock::State::held && lock.held_as == Mode::shared &&
-         waiter.mode == Mode::shared && first_of(lock, Mode::exclusive) == nullptr &&
-         policy_.in_time(waiter.asked, lock.remote);
+  return lock.state == LocalLock::State::held && lock.may_be_passed_on() &&
+         lock.held_as == Mode::shared && waiter.mode == Mode::shared &&
+         first_of(lock, Mode::exclusive) == nullptr && policy_.in_time(waiter.asked, lock.remote);
+}
+
+void LocalLocks::reset_begins(RemoteAddr addr, Epoch epoch, std::uint32_t mn_incarnation) {
+  const std::lock_guard guard{mutex_};
+  LocalLock* lock = find(addr);
+  if (lock != nullptr) lock->reset = {epoch, mn_incarnation};
+  wraps_.erase(addr.packed());
 }
 
 void LocalLocks::looked(RemoteAddr addr, std::optional<Timestamp> remote, Time now) {
@@ -179,7 +184,7 @@ void LocalLocks::failed(RemoteAddr addr, Errc error) {
     unlink(lock, waiter);
     refuse(waiter, error);
   }
-  remove(addr);
+  locks_.erase(addr.packed());
 }
 
 LocalLocks::Choice LocalLocks::choose(const LocalLock& lock) const {
@@ -188,7 +193,7 @@ LocalLocks::Choice LocalLocks::choose(const LocalLock& lock) const {
     const Mode turn = lock.held_as == Mode::exclusive ? Mode::shared : Mode::exclusive;
     if (LocalWaiter* other = first_of(lock, turn)) choice.candidate = other;
   }
-  choice.stays = choice.candidate != nullptr &&
+  choice.stays = choice.candidate != nullptr && lock.may_be_passed_on() &&
                  policy_.covers(lock.hold.mode, choice.candidate->mode) &&
                  policy_.hand_over_locally(choice.candidate->asked, lock.remote, lock.in_a_row);
   return choice;
@@ -233,7 +238,7 @@ LocalLocks::Successor LocalLocks::released(RemoteAddr addr) {
   // Otherwise somebody has gone ahead behind the release, on its endpoint.
   if (lock == nullptr || lock->state != LocalLock::State::releasing) return {};
   if (lock->first != nullptr) return take_successor(*lock, *lock->first);
-  remove(addr);
+  locks_.erase(addr.packed());
   return {};
 }
 
@@ -300,60 +305,11 @@ void LocalLocks::remember_wraps(const Hold& hold, std::uint64_t wraps) {
   wraps_[hold.lock.packed()] = {hold.epoch, wraps};
 }
 
-std::uint32_t& LocalLocks::bucket(RemoteAddr addr) {
-  return buckets_[mix(0, addr.packed()) & (buckets_.size() - 1)];
-}
-
-LocalLock* LocalLocks::find(RemoteAddr addr) {
-  for (std::uint32_t number = bucket(addr); number != 0;) {
-    LocalLock& lock = *locks_[number - 1];
-    if (lock.addr == addr) return &lock;
-    number = lock.next_in_bucket;
-  }
-  return nullptr;
-}
-
 LocalLock& LocalLocks::insert(RemoteAddr addr) {
-  if (in_use_ >= buckets_.size()) grow();
-  if (idle_.empty()) {
-    locks_.push_back(std::make_unique<LocalLock>());
-    idle_.push_back(static_cast<std::uint32_t>(locks_.size()));
-  }
-  const std::uint32_t number = idle_.back();
-  idle_.pop_back();
-  LocalLock& lock = *locks_[number - 1];
-  lock = LocalLock{};
+  LocalLock& lock = locks_.insert(addr.packed());
   lock.addr = addr;
-  lock.next_in_bucket = bucket(addr);
-  bucket(addr) = number;
-  in_use_ += 1;
-  const std::size_t bytes =
-      locks_.size() * (sizeof(LocalLock) + 2 * sizeof(void*)) + buckets_.size() * 4;
-  bytes_max_ = std::max(bytes_max_, bytes);
+  bytes_max_ = std::max(bytes_max_, locks_.bytes());
   return lock;
-}
-
-void LocalLocks::remove(RemoteAddr addr) {
-  std::uint32_t* link = &bucket(addr);
-  while (locks_[*link - 1]->addr != addr) link = &locks_[*link - 1]->next_in_bucket;
-  const std::uint32_t number = *link;
-  *link = locks_[number - 1]->next_in_bucket;
-  idle_.push_back(number);
-  in_use_ -= 1;
-}
-
-void LocalLocks::grow() {
-  std::vector<std::uint32_t> old(buckets_.size() * 2);
-  old.swap(buckets_);
-  for (std::uint32_t head : old) {
-    while (head != 0) {
-      LocalLock& lock = *locks_[head - 1];
-      const std::uint32_t next = lock.next_in_bucket;
-      lock.next_in_bucket = bucket(lock.addr);
-      bucket(lock.addr) = head;
-      head = next;
-    }
-  }
 }
 
 }  // namespace declock::hier

@@ -18,12 +18,12 @@
 
 #include <coroutine>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "base/pooled_table.h"
 #include "hier/policy.h"
 #include "lock/lock.h"
 
@@ -50,6 +50,9 @@ struct LocalLock {
   State state = State::acquiring;
   LocalWaiter* asker = nullptr;   // state acquiring: for whom; null: that client gave up
   Mode asked_for = Mode::shared;  // state acquiring
+  bool may_be_passed_on() const {
+    return !reset || reset->epoch != hold.epoch || reset->mn_incarnation != hold.mn_incarnation;
+  }
   Hold hold;  // of the CQL lock. Its mode is the mode that is released, whoever releases it (H11).
   std::uint32_t holders = 0;
   Mode held_as =
@@ -57,12 +60,16 @@ struct LocalLock {
   std::uint32_t in_a_row = 0;       // local hand-overs since the CQL lock was acquired
   std::optional<Timestamp> remote;  // the remote client known to have waited longest
   bool looking = false;             // a prefetch is under way
-  std::uint32_t joins = 0;          // readers that joined since somebody looked at the queue
-  Time looked;                      // when that was
-  WorkerId releasing_worker;        // state releasing
-  LocalWaiter* first = nullptr;     // in the order of arrival
+  struct Reset {
+    Epoch epoch;
+    std::uint32_t mn_incarnation;
+  };
+  std::optional<Reset> reset;    // the last that began; a hold of that epoch must not be passed on
+  std::uint32_t joins = 0;       // readers that joined since somebody looked at the queue
+  Time looked;                   // when that was
+  WorkerId releasing_worker;     // state releasing
+  LocalWaiter* first = nullptr;  // in the order of arrival
   LocalWaiter* last = nullptr;
-  std::uint32_t next_in_bucket = 0;  // of the table; 0: none
 };
 
 // Told of every local hand-over: when the client that got the lock had asked, and when the first remote one had
@@ -97,6 +104,10 @@ class LocalLocks {
     busy,
   };
   Try try_enter(LocalWaiter& waiter, bool asked, WorkerId worker, Time now);
+
+  // This epoch of the lock is being reset, or the memory node's incarnation is gone: whoever holds it may finish,
+  // nobody else is let in with what the CN has of it (H8).
+  void reset_begins(RemoteAddr addr, Epoch epoch, std::uint32_t mn_incarnation);
 
   void looked(RemoteAddr addr, std::optional<Timestamp> remote, Time now);
 
@@ -141,7 +152,7 @@ class LocalLocks {
   void remember_wraps(const Hold& hold, std::uint64_t wraps);
 
   std::size_t bytes_max() const { return bytes_max_; }
-  std::size_t in_use() const { return in_use_; }
+  std::size_t in_use() const { return locks_.size(); }
 
  private:
   struct Choice {
@@ -149,11 +160,8 @@ class LocalLocks {
     bool stays = false;  // it gets the lock locally
   };
 
-  LocalLock* find(RemoteAddr addr);
+  LocalLock* find(RemoteAddr addr) { return locks_.find(addr.packed()); }
   LocalLock& insert(RemoteAddr addr);
-  void remove(RemoteAddr addr);
-  void grow();
-  std::uint32_t& bucket(RemoteAddr addr);
 
   static void ask(LocalLock& lock, LocalWaiter& waiter, Mode mode);
   static void append(LocalLock& lock, LocalWaiter& waiter);
@@ -175,15 +183,12 @@ class LocalLocks {
   Policy policy_;
   HandOverObserver* observer_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<LocalLock>> locks_;  // by number - 1; those not in use are in idle_
-  std::vector<std::uint32_t> idle_;
-  std::vector<std::uint32_t> buckets_;  // numbers; a power of two of them
+  PooledTable<LocalLock> locks_;  // by address
   struct Wraps {
     Epoch epoch;
     std::uint64_t count;
   };
   std::unordered_map<std::uint64_t, Wraps> wraps_;  // by address
-  std::size_t in_use_ = 0;
   std::size_t bytes_max_ = 0;
 };
 

@@ -9,14 +9,13 @@ namespace {
 constexpr Duration kInterval = seconds(1);
 // A correction is spread over this time. It is far longer than any correction, so the clock never stands still.
 constexpr Duration kSlew = milliseconds(100);
+// The one who tells the time waits until the others look, which they do for no longer than this.
+constexpr Duration kUntilTold = microseconds(50);
+constexpr Duration kListening = milliseconds(5);
 
-// What the last to arrive writes: the round's low bits, and its clock in nanoseconds.
+// What is told: how often that was done, and the clock in nanoseconds.
 constexpr unsigned kClockBits = 48;
 constexpr std::uint64_t kClockMask = (std::uint64_t{1} << kClockBits) - 1;
-
-std::uint64_t announcement(std::uint64_t round, Time clock) {
-  return round << kClockBits | (static_cast<std::uint64_t>(clock.ns) & kClockMask);
-}
 
 }  // namespace
 
@@ -30,58 +29,72 @@ Time SyncedClock::corrected(Time local) const {
 void SyncedClock::correct_by(Duration error, Time local) {
   const Duration current = corrected(local) - local;
   to_ = current + error;
-  from_ = round_ == 0 ? to_ : current;
+  from_ = rounds_ == 0 ? to_ : current;
   since_ = local;
+}
+
+bool SyncedClock::leads() const {
+  const std::uint16_t mine = membership_.self().slot.value;
+  const auto& members = membership_.known().members;
+  return std::all_of(members.begin(), members.end(),
+                     [&](const member::Member& m) { return m.slot.value >= mine; });
 }
 
 Task<void> SyncedClock::keep_in_step(RemoteAddr meeting) {
   for (;;) {
-    const Result<void> met = co_await meet(meeting);
-    if (!met) co_return;  // what was corrected so far stays; fairness may blur
+    // What was corrected so far stays if a round fails; fairness may blur.
+    const Result<void> met = leads() ? co_await tell(meeting) : co_await listen(meeting);
+    if (!met && met.error() == Errc::evicted) co_return;
     // Everybody aims at the same moment of the common clock.
     const std::int64_t into_interval = now().ns % kInterval.ns;
     co_await endpoint_.worker().sleep_for(Duration{kInterval.ns - into_interval});
   }
 }
 
-Task<Result<void>> SyncedClock::meet(RemoteAddr meeting) {
-  Op arrive = Op::fetch_add(meeting, 1, Purpose::sync);
-  Result<void> posted = co_await endpoint_.post(arrive);
-  if (!posted) co_return posted;
-  const std::uint64_t round = round_ + 1;
+Task<Result<std::uint64_t>> SyncedClock::read(RemoteAddr meeting) {
+  std::uint64_t word = 0;
+  Op look = Op::read(meeting, {&word, 1}, Purpose::sync);
+  const Result<void> posted = co_await endpoint_.post(look);
+  if (!posted) co_return Failure{posted.error()};
+  co_return word;
+}
 
-  if (arrive.old + 1 == round * cns_) {
-    const std::uint64_t word = announcement(round, now());
-    Op tell = Op::write(meeting + 8, {&word, 1}, Purpose::sync);
-    posted = co_await endpoint_.post(tell);
-    round_ = round;
-    co_return posted;
-  }
-  for (;;) {  // bounded by the slowest CN
-    const Time before = endpoint_.worker().now();
-    std::array<std::uint64_t, 1> word{};
-    Op look = Op::read(meeting + 8, word, Purpose::sync);
-    posted = co_await endpoint_.post(look);
-    if (!posted) co_return posted;
-    if (word[0] >> kClockBits != (round & 0xFFFF)) continue;
-    // The announcement is as old as the WRITE was on its way, plus the time since it landed: half a READ for the
-    // former, and on the average half a READ for the latter.
+Task<Result<void>> SyncedClock::tell(RemoteAddr meeting) {
+  const Result<std::uint64_t> last = co_await read(meeting);
+  if (!last) co_return Failure{last.error()};
+  co_await endpoint_.worker().sleep_for(kUntilTold);
+  const std::uint64_t count = (*last >> kClockBits) + 1;
+  const std::uint64_t word = count << kClockBits | (static_cast<std::uint64_t>(now().ns) & kClockMask);
+  Op write = Op::write(meeting, {&word, 1}, Purpose::sync);
+  const Result<void> posted = co_await endpoint_.post(write);
+  rounds_ += 1;
+  co_return posted;
+}
+
+Task<Result<void>> SyncedClock::listen(RemoteAddr meeting) {
+  const Result<std::uint64_t> last = co_await read(meeting);
+  if (!last) co_return Failure{last.error()};
+  const Time began = endpoint_.worker().now();
+  for (Time before = began; before - began < kListening; before = endpoint_.worker().now()) {
+    const Result<std::uint64_t> word = co_await read(meeting);
+    if (!word) co_return Failure{word.error()};
+    if (*word >> kClockBits == *last >> kClockBits) continue;
     const Time local = endpoint_.worker().now();
     const Duration age = local - before;
     quickest_read_ = std::min(quickest_read_, age);
-    // A READ that was held up says little. The clock has been corrected before, and drifts slowly.
-    if (round_ > 0 && age > quickest_read_ * 2) {
-      round_ = round;
-      co_return Result<void>{};
-    }
-    const std::uint64_t reference = word[0] + static_cast<std::uint64_t>(age.ns);
-    const std::uint64_t mine = static_cast<std::uint64_t>(corrected(local).ns);
+    // A READ that was held up says little. A clock that has been corrected before drifts slowly.
+    if (rounds_ > 0 && age > quickest_read_ * 2) break;
+    // What was told is as old as the WRITE was on its way, plus the time since it landed: half a READ for the
+    // former, and on the average half a READ for the latter.
+    const std::uint64_t reference = *word + static_cast<std::uint64_t>(age.ns);
+    const auto mine = static_cast<std::uint64_t>(corrected(local).ns);
     // The difference of two 48-bit clocks, as a signed number.
     const auto ahead = static_cast<std::int64_t>((reference - mine) << (64 - kClockBits));
     correct_by(Duration{ahead >> (64 - kClockBits)}, local);
-    round_ = round;
-    co_return Result<void>{};
+    rounds_ += 1;
+    break;
   }
+  co_return Result<void>{};
 }
 
 }  // namespace declock::hier

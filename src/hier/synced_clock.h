@@ -1,41 +1,48 @@
 // The clock of a compute node (CN), kept close to those of the others, so that the timestamps of their clients
 // can be compared (paper section 5.3).
 //
-// All CNs meet at a counter on a memory node, once a second. Each adds one. Whoever completes the round writes its
-// clock beside the counter; the others read both until they see that, and now know how far they are off, up to
-// the time of one READ. Rounds are counted and never set back, so a fast CN cannot hide the end of a round from a
-// slow one (H23). A clock is never set either, it runs a little faster or slower until it agrees (H26).
+// Once a second all CNs look at one word on a memory node, and one of them, the first in the view, writes its clock
+// there, with a count of how often that was done. Whoever sees the count change knows how far it is off, up to the
+// time of one READ. Nobody waits for anybody for long: a CN that failed holds up no round, and if it was the first
+// the next one in the view takes its place (H23). A clock is never set, it runs a little faster or slower until it
+// agrees (H26).
 #pragma once
 
 #include <cstdint>
 
 #include "base/time.h"
 #include "fabric/fabric.h"
+#include "member/membership.h"
 #include "runtime/task.h"
 
 namespace declock::hier {
 
 class SyncedClock {
  public:
-  SyncedClock(Endpoint& endpoint, std::uint32_t cns) : endpoint_(endpoint), cns_(cns) {}
+  SyncedClock(Endpoint& endpoint, const member::Membership& membership)
+      : endpoint_(endpoint), membership_(membership) {}
 
   Time now() const { return corrected(endpoint_.worker().now()); }
-  std::uint64_t rounds() const { return round_; }
+  // In which this clock was right, or was corrected.
+  std::uint64_t rounds() const { return rounds_; }
 
-  // Meets the others every second, for ever. The first correction is made at once, before anybody has used the
-  // clock. REQUIRES: two words at `meeting`, zero at first, for these CNs alone.
+  // Every second, for ever. The first correction is made at once, before anybody has used the clock. REQUIRES: a word
+  // at `meeting`, zero at first, for these CNs alone.
   Task<void> keep_in_step(RemoteAddr meeting);
 
   FramePool& frames() { return endpoint_.worker().frames(); }
 
  private:
-  Task<Result<void>> meet(RemoteAddr meeting);
+  Task<Result<void>> tell(RemoteAddr meeting);
+  Task<Result<void>> listen(RemoteAddr meeting);
+  Task<Result<std::uint64_t>> read(RemoteAddr meeting);
+  bool leads() const;
   Time corrected(Time local) const;
   void correct_by(Duration error, Time local);
 
   Endpoint& endpoint_;
-  std::uint32_t cns_;
-  std::uint64_t round_ = 0;  // that were completed
+  const member::Membership& membership_;
+  std::uint64_t rounds_ = 0;
   Duration quickest_read_ = seconds(1);
   // The correction moves from one value to the other while the local clock goes from `since_` on.
   Duration from_;

@@ -1,9 +1,9 @@
 // A queue entry: one 64-bit word in which a waiter says who it is (paper sections 4.2 and 5.1).
 //
-//   62      55 54        39  38   37   32 31                             0
-//   +---------+------------+------+-------+-------------------------------+
-//   | worker  | timestamp  | mode | epoch | ticket                        |
-//   +---------+------------+------+-------+-------------------------------+
+//    63   62      55 54        39  38   37   32 31                             0
+//   +-----+---------+------------+------+-------+-------------------------------+
+//   | odd | worker  | timestamp  | mode | epoch | ticket                        |
+//   +-----+---------+------------+------+-------+-------------------------------+
 //
 //   ticket     which request this is. It names the request for good, so an entry that is left over from
 //              an earlier wait is told from a new one without versions.
@@ -11,6 +11,9 @@
 //   mode       0 shared, 1 exclusive.
 //   timestamp  when the client asked, in microseconds.
 //   worker     whom to wake inside the member, which has at most 256 workers.
+//   odd        the lowest bit of the member's incarnation: who still knows only its predecessor in the slot must
+//              not send the grant there. One bit is enough: a slot changes hands twice only after a lease, and who
+//              has heard of no view for that long is removed itself.
 //
 // A zeroed entry names nobody: ticket 0 finds an empty queue and never waits.
 //
@@ -31,6 +34,7 @@ struct Entry {
   Mode mode = Mode::shared;
   Timestamp timestamp{};
   WorkerId worker{};
+  bool odd = false;
 
   bool operator==(const Entry&) const = default;
 };
@@ -38,18 +42,20 @@ struct Entry {
 constexpr std::uint64_t encode(const Entry& e) {
   return std::uint64_t{e.tag} | std::uint64_t{e.epoch.value} << 32 |
          std::uint64_t{e.mode == Mode::exclusive} << 38 | std::uint64_t{e.timestamp.value} << 39 |
-         std::uint64_t{e.worker.value} << 55;
+         std::uint64_t{e.worker.value} << 55 | std::uint64_t{e.odd} << 63;
 }
 
 constexpr Entry decode_entry(std::uint64_t word) {
-  return Entry{static_cast<std::uint32_t>(word), Epoch{static_cast<std::uint8_t>(word >> 32 & 0x3F)},
+  return Entry{static_cast<std::uint32_t>(word),
+               Epoch{static_cast<std::uint8_t>(word >> 32 & 0x3F)},
                word >> 38 & 1 ? Mode::exclusive : Mode::shared,
                Timestamp{static_cast<std::uint16_t>(word >> 39)},
-               WorkerId{static_cast<std::uint8_t>(word >> 55)}};
+               WorkerId{static_cast<std::uint8_t>(word >> 55)},
+               word >> 63 != 0};
 }
 
 static_assert([] {
-  constexpr Entry e{0xFFFFFFFF, Epoch{63}, Mode::shared, Timestamp{0xFFFF}, WorkerId{0}};
+  constexpr Entry e{0xFFFFFFFF, Epoch{63}, Mode::shared, Timestamp{0xFFFF}, WorkerId{0}, true};
   constexpr Entry f{0, Epoch{0}, Mode::exclusive, Timestamp{0}, WorkerId{255}};
   return decode_entry(encode(e)) == e && decode_entry(encode(f)) == f && encode(Entry{}) == 0 &&
          (encode(e) & encode(f)) == 0;

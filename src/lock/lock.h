@@ -18,6 +18,7 @@ struct Hold {
   Mode mode = Mode::shared;
   Epoch epoch{};
   Ticket ticket{};
+  std::uint32_t mn_incarnation = 1;  // of the memory node: a hold from before a restart is void
   bool expect_waiters = false;       // there is reason to think that somebody waits for the release
   bool object_read = false;          // the READ that came along with the acquisition is valid
   std::uint32_t local_sequence = 0;  // hand-overs inside the compute node since it got this ticket

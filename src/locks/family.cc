@@ -33,64 +33,54 @@ LockShape shape_for(std::uint32_t members, std::uint32_t slots) {
 class HierFamily final : public LockFamily {
  public:
   HierFamily(const FamilyConfig& config, const hier::Policy& policy)
-      : shape_(shape_for(config.cns, config.slots)),
-        workers_per_cn_(config.workers),
-        release_read_(config.release_read),
-        clocks_(config.cns),
-        workers_(std::size_t{config.cns} * config.workers) {
+      : config_(config), policy_(policy), shape_(shape_for(config.cns, config.slots)) {
     CHECK(config.workers <= 256);  // an entry has 8 bits for the worker
-    for (std::uint32_t cn = 0; cn < config.cns; ++cn) locals_.emplace_back(policy, config.hand_overs);
+    for (std::uint32_t cn = 0; cn < config.cns; ++cn) {
+      memberships_.emplace_back(Slot{static_cast<std::uint16_t>(cn)}, config.cns, config.workers);
+    }
   }
   std::uint64_t stride() const override { return shape_.bytes(); }
   bool endpoint_per_worker() const override { return true; }
   std::unique_ptr<LockClient> client(const Seat& seat) override {
-    // Endpoints are numbered by CN, then by worker.
-    std::unique_ptr<hier::HierWorker>& worker = workers_[seat.endpoint.id().value];
-    if (clocks_[seat.cn] == nullptr) {
-      clocks_[seat.cn] = std::make_unique<hier::SyncedClock>(
-          seat.endpoint, static_cast<std::uint32_t>(clocks_.size()));
+    // The first to come brings the CN's endpoints, which are numbered by CN, then by worker.
+    if (nodes_.size() == seat.cn) {
+      nodes_.push_back(std::make_unique<hier::Node<>>(
+          shape_, memberships_[seat.cn], policy_, cql::Options{.release_read = config_.release_read},
+          seat.endpoints, config_.hand_overs));
     }
-    if (worker == nullptr) {
-      const cql::Membership self{Slot{static_cast<std::uint16_t>(seat.cn)},
-                                 WorkerId{static_cast<std::uint8_t>(seat.worker)}, workers_per_cn_};
-      worker = std::make_unique<hier::HierWorker>(seat.endpoint, shape_, self,
-                                                  cql::Options{.release_read = release_read_},
-                                                  locals_[seat.cn], *clocks_[seat.cn]);
-    }
-    return std::make_unique<hier::HierLock>(*worker);
+    return nodes_[seat.cn]->client(seat.worker);
   }
   void start(RemoteAddr spare) override {
-    for (const auto& clock : clocks_) {
-      syncing_.push_back(std::make_unique<TaskGroup>(clock->frames()));
-      syncing_.back()->spawn(clock->keep_in_step(spare));
+    for (const auto& node : nodes_) {
+      syncing_.push_back(std::make_unique<TaskGroup>(node->clock().frames()));
+      syncing_.back()->spawn(node->clock().keep_in_step(spare));
     }
   }
   std::vector<Time> clocks() const override {
     std::vector<Time> readings;
-    for (const auto& clock : clocks_) {
-      if (clock->rounds() == 0) return {};
-      readings.push_back(clock->now());
+    for (const auto& node : nodes_) {
+      if (node->clock().rounds() == 0) return {};
+      readings.push_back(node->clock().now());
     }
     return readings;
   }
   std::size_t local_table_bytes_max() const override {
     std::size_t most = 0;
-    for (const hier::LocalLocks& locals : locals_) most = std::max(most, locals.bytes_max());
+    for (const auto& node : nodes_) most = std::max(most, node->locals().bytes_max());
     return most;
   }
   std::size_t running() const override {
     std::size_t sum = 0;
-    for (const auto& worker : workers_) sum += worker == nullptr ? 0 : worker->running();
+    for (const auto& node : nodes_) sum += node->running();
     return sum;
   }
 
  private:
+  FamilyConfig config_;
+  hier::Policy policy_;
   LockShape shape_;
-  std::uint32_t workers_per_cn_;
-  cql::ReleaseRead release_read_;
-  std::deque<hier::LocalLocks> locals_;  // by CN, as are the clocks
-  std::vector<std::unique_ptr<hier::SyncedClock>> clocks_;
-  std::vector<std::unique_ptr<hier::HierWorker>> workers_;
+  std::deque<member::FixedMembership> memberships_;  // by CN, as are the nodes
+  std::vector<std::unique_ptr<hier::Node<>>> nodes_;
   std::vector<std::unique_ptr<TaskGroup>> syncing_;
 };
 
@@ -147,7 +137,8 @@ std::uint32_t members_of(const FamilyConfig& config) {
 
 std::unique_ptr<LockFamily> make_family(const FamilyConfig& config) {
   if (config.lock == "cql") {
-    return std::make_unique<CqlFamily<>>(shape_for(config.cns * config.clients, config.slots),
+    const std::uint32_t members = config.cns * config.clients;
+    return std::make_unique<CqlFamily<>>(members, shape_for(members, config.slots),
                                          cql::Options{.release_read = config.release_read});
   }
   for (const auto& [name, kind] : kPolicies) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct Seat {
   std::uint32_t cn;
   std::uint32_t worker;  // on that CN
   Endpoint& endpoint;
+  std::span<Endpoint* const> endpoints;  // of the CN's workers, if its clients share them
 };
 
 class LockFamily {
@@ -47,6 +49,8 @@ class LockFamily {
   virtual void start(RemoteAddr) {}
   // The CNs' synchronised clocks, once they are; empty if there are none.
   virtual std::vector<Time> clocks() const { return {}; }
+  // Forgets everything, where that can be done. REQUIRES: all that its clients did is gone.
+  virtual bool restart() { return false; }
   // Releases, and acquisitions for waiting clients, that go on behind the clients' backs.
   virtual std::size_t running() const { return 0; }
 };

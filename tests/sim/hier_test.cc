@@ -13,11 +13,12 @@ namespace {
 class Nodes {
  public:
   explicit Nodes(std::uint32_t clients) {
-    std::vector<sim::SimEndpoint*> endpoints;
+    std::vector<Endpoint*> endpoints;
     for (std::uint32_t cn = 0; cn < 2; ++cn)
       endpoints.push_back(&engine.add_endpoint(engine.add_worker()));
     for (std::uint32_t i = 0; i < clients; ++i) {
-      std::unique_ptr<LockClient> client = family->client({i % 2, 0, *endpoints[i % 2]});
+      std::unique_ptr<LockClient> client = family->client(
+          {i % 2, 0, *endpoints[i % 2], std::span<Endpoint* const>{&endpoints[i % 2], 1}});
       clients_.emplace_back(dynamic_cast<TimedLockClient*>(client.release()));
       workers.push_back(&endpoints[i % 2]->worker());
     }

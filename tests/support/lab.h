@@ -25,18 +25,23 @@ class Lab {
     for (unsigned i = 0; i < clients; ++i) {
       sim::SimWorker& worker = engine.add_worker();
       sim::SimEndpoint& endpoint = engine.add_endpoint(worker);
-      const cql::Membership self{.slot = Slot{static_cast<std::uint16_t>(i)}};
-      nodes.emplace_back(worker, endpoint, shape, self, options);
+      nodes.emplace_back(worker, endpoint, shape, Slot{static_cast<std::uint16_t>(i)}, clients,
+                         options);
     }
   }
   ~Lab() { tasks.clear(); }
 
   struct Node {
-    Node(sim::SimWorker& w, sim::SimEndpoint& e, const LockShape& shape, cql::Membership self,
+    Node(sim::SimWorker& w, sim::SimEndpoint& e, const LockShape& shape, Slot slot, unsigned members,
          cql::Options options)
-        : worker(w), endpoint(e), lock(e, shape, self, options) {}
+        : worker(w),
+          endpoint(e),
+          membership(slot, members, 1),
+          lock(e, shape, {membership, requests}, options) {}
     sim::SimWorker& worker;
     sim::SimEndpoint& endpoint;
+    member::FixedMembership membership;
+    cql::Requests requests;
     cql::CqlLock<> lock;
   };
 

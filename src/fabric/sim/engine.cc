@@ -1,5 +1,7 @@
 #include "sim/engine.h"
 
+#include <algorithm>
+
 #include "base/mix.h"
 
 namespace declock::sim {
@@ -18,8 +20,43 @@ void SimWorker::make_ready(std::coroutine_handle<> coroutine) {
   engine_.ready_.push_back(coroutine);
 }
 
+SimEndpoint::Connection& SimEndpoint::connection(MnId mn) {
+  while (connections_.size() <= mn.value) connections_.emplace_back();
+  return connections_[mn.value];
+}
+
+std::uint32_t SimEndpoint::incarnation(MnId mn) const {
+  return const_cast<SimEndpoint*>(this)->connection(mn).incarnation;
+}
+
+Task<Result<void>> SimEndpoint::reconnect(MnId mn) {
+  constexpr Duration kOneWay = microseconds(1);
+  const Party me = engine_.workers_[worker_index_].party();
+  for (;;) {  // until the MN is there
+    co_await worker().sleep_for(kOneWay);
+    if (connection(mn).revoked) co_return Failure{Errc::evicted};
+    if (!engine_.is_down(mn) && !engine_.is_cut(me, party_of(mn))) break;
+    co_await worker().sleep_for(microseconds(50));
+  }
+  connection(mn).number += 1;
+  connection(mn).incarnation = engine_.incarnation(mn);
+  connection(mn).good_until = ~std::uint64_t{0};
+  co_await worker().sleep_for(kOneWay);
+  co_return Result<void>{};
+}
+
 void SimEndpoint::ring(Doorbell& doorbell) {
+  Connection& over = connection(doorbell.ops()[0]->addr.mn);
+  for (const Op* op : doorbell.ops()) {
+    if (op->incarnation != 0 && op->incarnation != over.incarnation) {
+      doorbell.complete(Errc::mn_restarted);
+      return;
+    }
+  }
   Flight& flight = engine_.take_flight();
+  flight.connection = over.number;
+  flight.sequence = over.posted++;
+  flight.status = Errc::ok;
   flight.doorbell = &doorbell;
   flight.from = id();
   flight.worker = worker_index_;
@@ -51,9 +88,36 @@ void SimEndpoint::transmit(EndpointId to, const Message& message) {
   engine_.on_send(Letter{id(), to, message});
 }
 
-SimWorker& Engine::add_worker(Skew skew) {
+SimWorker& Engine::add_worker(Skew skew, Party party) {
   const auto index = static_cast<std::uint32_t>(workers_.size());
-  return workers_.emplace_back(*this, index, Prng{seed_, 1'000'000 + index}, skew);
+  return workers_.emplace_back(*this, index, Prng{seed_, 1'000'000 + index}, skew, party);
+}
+
+void Engine::stop(MnId mn) {
+  down_[mn.value] = true;
+  incarnations_[mn.value] += 1;  // what was open is broken
+}
+
+void Engine::start_again(MnId mn) {
+  memories_[mn.value] = Memory{};
+  down_[mn.value] = false;
+}
+
+void Engine::break_behind(const Flight& flight) {
+  SimEndpoint::Connection& over = endpoints_[flight.from.value].connection(flight.mn());
+  if (over.number == flight.connection) over.good_until = std::min(over.good_until, flight.sequence);
+}
+
+bool Engine::is_lost(Flight& flight) {
+  if (flight.status != Errc::ok) return true;
+  const SimEndpoint::Connection& over = endpoints_[flight.from.value].connection(flight.mn());
+  if (over.revoked) {
+    flight.status = Errc::evicted;
+  } else if (over.number != flight.connection || flight.sequence > over.good_until ||
+             down_[flight.mn().value] || over.incarnation != incarnations_[flight.mn().value]) {
+    flight.status = Errc::outcome_unknown;
+  }
+  return flight.status != Errc::ok;
 }
 
 SimEndpoint& Engine::add_endpoint(SimWorker& worker) {
@@ -115,12 +179,18 @@ void Engine::sample(const Flight& flight, Flight::Step& step, std::size_t begin,
 
 void Engine::complete(Flight& flight) {
   Doorbell* doorbell = flight.doorbell;
+  const Errc status = flight.status;
   trace(flight.from.value, flight.count);
   if (doorbell != nullptr) {
     for (std::size_t i = 0; i < flight.count; ++i) doorbell->ops()[i]->old = flight.steps[i].old;
   }
   discard(flight);
-  if (doorbell != nullptr) doorbell->complete(Errc::ok);
+  if (doorbell != nullptr) doorbell->complete(status);
+  run_ready();
+}
+
+void Engine::fail(Doorbell& doorbell) {
+  doorbell.complete(Errc::outcome_unknown);
   run_ready();
 }
 

@@ -25,12 +25,20 @@ struct Skew {
   std::int64_t drift_ppb = 0;  // nanoseconds gained per second
 };
 
+// Who can be paused, and cut off from whom: a compute node, a memory node, the coordinator.
+using Party = Strong<struct PartyTag, std::uint32_t>;
+inline constexpr Party kCoordinator{0x8000'0000};
+constexpr Party party_of(MnId mn) {
+  return Party{0x4000'0000 + std::uint32_t{mn.value}};
+}
+
 class SimWorker final : public Worker {
  public:
-  SimWorker(Engine& engine, std::uint32_t index, Prng random, Skew skew)
-      : Worker(random), engine_(engine), index_(index), skew_(skew) {}
+  SimWorker(Engine& engine, std::uint32_t index, Prng random, Skew skew, Party party)
+      : Worker(random), engine_(engine), index_(index), skew_(skew), party_(party) {}
 
   std::uint32_t index() const { return index_; }
+  Party party() const { return party_; }
   Time now() const override;
   void arm(Timer& timer, Time when) override;
   void disarm(Timer& timer) override;
@@ -40,6 +48,7 @@ class SimWorker final : public Worker {
   Engine& engine_;
   std::uint32_t index_;
   Skew skew_;
+  Party party_;
 };
 
 // A posted chain, as it travels. It is a copy: the coroutine that posted it may be gone before it
@@ -73,8 +82,11 @@ struct Flight {
   std::uint32_t index = 0;  // in the engine's pool
   std::array<Step, Doorbell::kOpsMax> steps;
   std::uint32_t count = 0;
-  std::uint32_t taken = 0;  // steps that have begun to take effect
-  Time ready;               // timed engine: when the NIC is done with it
+  std::uint32_t taken = 0;       // steps that have begun to take effect
+  std::uint32_t connection = 0;  // which of the endpoint's to this MN
+  std::uint64_t sequence = 0;    // over that connection
+  Errc status = Errc::ok;        // otherwise: the remaining steps take no effect
+  Time ready;                    // timed engine: when the NIC is done with it
 
   MnId mn() const { return steps[0].addr.mn; }
 };
@@ -98,7 +110,8 @@ class SimEndpoint final : public Endpoint {
       : Endpoint(id, worker), engine_(engine), worker_index_(worker.index()) {}
   std::uint32_t worker_index() const { return worker_index_; }
   bool has_masked_compare_swap() const override { return true; }
-  std::uint32_t incarnation(MnId) const override { return 1; }
+  std::uint32_t incarnation(MnId mn) const override;
+  Task<Result<void>> reconnect(MnId mn) override;
   void deliver(const Letter& letter) {
     if (receiver() != nullptr) receiver()->on_message(letter.from, letter.message);
   }
@@ -108,21 +121,45 @@ class SimEndpoint final : public Endpoint {
   void abandon(Doorbell& doorbell) override;
   void transmit(EndpointId to, const Message& message) override;
 
+  friend class Engine;
+  struct Connection {
+    std::uint32_t number = 0;
+    std::uint32_t incarnation = 1;  // of the MN, when it was opened
+    bool revoked = false;
+    std::uint64_t posted = 0;  // chains so far
+    std::uint64_t good_until =
+        ~std::uint64_t{0};  // what was posted behind this one is lost: the connection broke
+  };
+  Connection& connection(MnId mn);
+
   Engine& engine_;
   std::uint32_t worker_index_;
+  std::vector<Connection> connections_;  // by MN
 };
 
 class Engine {
  public:
-  Engine(unsigned mns, std::uint64_t seed) : seed_(seed), memories_(mns) {}
+  Engine(unsigned mns, std::uint64_t seed)
+      : seed_(seed), memories_(mns), incarnations_(mns, 1), down_(mns) {}
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
   virtual ~Engine() = default;
 
-  SimWorker& add_worker(Skew skew = {});
+  SimWorker& add_worker(Skew skew = {}, Party party = {});
   virtual SimEndpoint& add_endpoint(SimWorker& worker);
 
   Memory& memory(MnId mn) { return memories_.at(mn.value); }
+
+  // The MN revokes an endpoint's access: from now on nothing that it sent or sends takes effect there (F5).
+  void revoke(EndpointId endpoint, MnId mn) {
+    endpoints_[endpoint.value].connection(mn).revoked = true;
+  }
+  // The MN stops; later it starts again, with fresh memory. What is on its way to it is lost.
+  void stop(MnId mn);
+  void start_again(MnId mn);
+  bool is_down(MnId mn) const { return down_[mn.value]; }
+  std::uint32_t incarnation(MnId mn) const { return incarnations_[mn.value]; }
+  virtual bool is_cut(Party, Party) const { return false; }
   void observe(EffectObserver* observer) { observer_ = observer; }
   OpCounts counts() const;
 
@@ -135,17 +172,28 @@ class Engine {
   friend class SimWorker;
   friend class SimEndpoint;
 
+  Party party_of_endpoint(EndpointId id) {
+    return workers_[endpoints_[id.value].worker_index()].party();
+  }
+  Party party_of_worker(std::uint32_t index) { return workers_[index].party(); }
+
   virtual void on_post(Flight& flight) = 0;
   virtual void on_send(const Letter& letter) = 0;
   virtual void on_arm(std::uint32_t worker, Timer& timer, Time when) = 0;
   virtual void on_disarm(Timer& timer) = 0;
 
+  // The outcome of this flight becomes unknown to whoever posted it: its connection breaks behind it.
+  void break_behind(const Flight& flight);
+  // Is this flight to take no effect any more? Sets its status.
+  bool is_lost(Flight& flight);
   // An atomic or a write takes effect.
   void take_effect(Flight& flight, Flight::Step& step);
   // A read sees words [begin, end) as they are now.
   void sample(const Flight& flight, Flight::Step& step, std::size_t begin, std::size_t end);
   // REQUIRES: all steps took effect. Ends with the run of whatever became ready.
   void complete(Flight& flight);
+  // Tells whoever posted a chain that its outcome is unknown.
+  void fail(Doorbell& doorbell);
   void deliver(const Letter& letter);
   void fire(Timer& timer);
   void resume(std::coroutine_handle<> coroutine);
@@ -162,6 +210,8 @@ class Engine {
 
   std::uint64_t seed_;
   std::vector<Memory> memories_;
+  std::vector<std::uint32_t> incarnations_;  // by MN
+  std::vector<bool> down_;
   std::deque<SimWorker> workers_;
   std::deque<SimEndpoint> endpoints_;
   std::deque<Flight> flights_;

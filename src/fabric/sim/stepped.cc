@@ -145,9 +145,10 @@ const Flight::Step& SteppedEngine::next_step(std::uint8_t who) const {
 // that is a step of its own: the one is over before the other begins (F1).
 void SteppedEngine::begin_reads(Lane& lane) {
   Flight* flight = next_to_take(lane);
-  if (flight == nullptr || flight->steps[flight->taken].kind != OpKind::read) return;
+  if (flight == nullptr || flight->steps[flight->taken].kind != OpKind::read || is_lost(*flight))
+    return;
   for (const Flight* earlier : lane.flights) {
-    for (std::size_t i = 0; i < earlier->taken; ++i) {
+    for (std::size_t i = 0; i < earlier->taken && earlier->status == Errc::ok; ++i) {
       if (earlier->steps[i].kind == OpKind::read && sight(*earlier, i).open) return;
     }
   }
@@ -171,6 +172,10 @@ void SteppedEngine::take_next(Lane& lane) {
   }
   Flight& flight = *next_to_take(lane);
   Flight::Step& step = flight.steps[flight.taken];
+  if (is_lost(flight)) {
+    flight.taken = flight.count;
+    return begin_reads(lane);
+  }
   if (step.kind == OpKind::read) return begin_read(flight);
   take_effect(flight, step);
   flight.taken += 1;
@@ -181,6 +186,7 @@ void SteppedEngine::take_next(Lane& lane) {
 void SteppedEngine::show_to_open_reads(const Flight::Step& changed) {
   for (const Lane& lane : lanes_) {
     for (const Flight* flight : lane.flights) {
+      if (flight->status != Errc::ok) continue;
       for (std::size_t i = 0; i < flight->taken; ++i) {
         const Flight::Step& read = flight->steps[i];
         Sight& seen = sight(*flight, i);
@@ -201,6 +207,7 @@ void SteppedEngine::show_to_open_reads(const Flight::Step& changed) {
 
 std::size_t SteppedEngine::variants(const Flight& flight) const {
   std::size_t count = 1;
+  if (flight.status != Errc::ok) return count;
   for (std::size_t i = 0; i < flight.count; ++i) {
     if (flight.steps[i].kind != OpKind::read) continue;
     const Sight& seen = sight(flight, i);
@@ -232,6 +239,7 @@ std::vector<std::uint64_t> SteppedEngine::words_seen(const Sight& seen, std::siz
 }
 
 void SteppedEngine::fill_reads(Flight& flight, std::size_t variant) {
+  if (flight.status != Errc::ok) return;
   for (std::size_t i = 0; i < flight.count; ++i) {
     if (flight.steps[i].kind != OpKind::read) continue;
     Sight& seen = sight(flight, i);
@@ -252,6 +260,10 @@ std::vector<std::uint64_t> SteppedEngine::would_see(const Choice& choice, std::s
 }
 
 void SteppedEngine::observe_completion(Lane& lane, const Flight& flight) {
+  if (flight.status != Errc::ok) {
+    lane.observed = mix(lane.observed, static_cast<std::uint64_t>(flight.status));
+    return;
+  }
   std::uint64_t seen = flight.count;
   bool changed = false;
   bool swaps = false;
@@ -291,6 +303,10 @@ std::uint64_t SteppedEngine::digest() const {
     d = mix(d, lane.last_look);
     for (const Flight* flight : lane.flights) {
       d = mix(d, flight->taken);
+      if (flight->status != Errc::ok) {
+        d = mix(d, static_cast<std::uint64_t>(flight->status));
+        continue;
+      }
       for (std::size_t i = 0; i < flight->taken; ++i) {
         const Flight::Step& step = flight->steps[i];
         if (is_atomic(step.kind)) d = mix(d, step.old);

@@ -1,6 +1,7 @@
 #include "sim/timed.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/mix.h"
 
@@ -50,7 +51,65 @@ void TimedEngine::run_until(Time end) {
   now_ = std::max(now_, end);
 }
 
+bool TimedEngine::is_cut(Party a, Party b) const {
+  return std::any_of(cuts_.begin(), cuts_.end(), [&](const auto& c) {
+    return (c.first == a && c.second == b) || (c.first == b && c.second == a);
+  });
+}
+
+bool TimedEngine::is_paused(Party party) const {
+  return std::find(paused_.begin(), paused_.end(), party) != paused_.end();
+}
+
+void TimedEngine::resume(Party party) {
+  std::erase(paused_, party);
+  for (const Kept& kept : kept_) {
+    if (kept.for_whom == party) heap_.push(now_, kept.event.kind, kept.event.index);
+  }
+  std::erase_if(kept_, [&](const Kept& kept) { return kept.for_whom == party; });
+}
+
+void TimedEngine::heal() {
+  cuts_.clear();
+  for (const Event& event : held_up_) heap_.push(now_, event.kind, event.index);
+  held_up_.clear();
+}
+
+// True: the event concerns a party that is paused or cut off.
+bool TimedEngine::keep_for_later(const Event& event) {
+  Party whose;
+  switch (event.kind) {
+    case EventKind::complete:
+      whose = party_of_worker(flight(event.index).worker);
+      break;
+    case EventKind::deliver: {
+      const Letter& letter = letters_[event.index];
+      whose = party_of_endpoint(letter.to);
+      if (is_cut(party_of_endpoint(letter.from), whose)) {
+        held_up_.push_back(event);
+        return true;
+      }
+      break;
+    }
+    case EventKind::timer:
+      whose = party_of_worker(timers_[event.index].worker);
+      break;
+    case EventKind::arrive:
+      if (is_cut(party_of_worker(flight(event.index).worker), party_of(flight(event.index).mn()))) {
+        held_up_.push_back(event);
+        return true;
+      }
+      return false;
+    default:
+      return false;
+  }
+  if (!is_paused(whose)) return false;
+  kept_.push_back({event, whose});
+  return true;
+}
+
 void TimedEngine::happen(const Event& event) {
+  if (!(paused_.empty() && cuts_.empty()) && keep_for_later(event)) return;
   switch (event.kind) {
     case EventKind::arrive:
       arrive(flight(event.index));
@@ -64,9 +123,15 @@ void TimedEngine::happen(const Event& event) {
       end_torn_read(torn);
       break;
     }
-    case EventKind::complete:
-      complete(flight(event.index));
+    case EventKind::complete: {
+      Flight& done = flight(event.index);
+      if (done.status == Errc::ok && network_.one_in(mishaps_.unknown_one_in)) {
+        break_behind(done);
+        done.status = Errc::outcome_unknown;
+      }
+      complete(done);
       break;
+    }
     case EventKind::deliver: {
       const Letter letter = letters_[event.index];
       idle_letters_.push_back(event.index);
@@ -74,7 +139,7 @@ void TimedEngine::happen(const Event& event) {
       break;
     }
     case EventKind::timer: {
-      Timer* timer = timers_[event.index];
+      Timer* timer = timers_[event.index].timer;
       idle_timers_.push_back(event.index);
       if (timer != nullptr) fire(*timer);
       break;
@@ -110,6 +175,7 @@ void TimedEngine::on_post(Flight& flight) {
   QueuePair& pair = pair_of(flight);
   const Time posted = charge_cpu(flight.worker, model_.verb_cpu_ns * flight.count);
   pair.last_arrival = std::max(pair.last_arrival, posted + way(model_.one_way_ns));
+  if (network_.one_in(mishaps_.delayed_one_in)) pair.last_arrival = pair.last_arrival + mishaps_.delay;
   heap_.push(pair.last_arrival, EventKind::arrive, flight.index);
 }
 
@@ -120,17 +186,25 @@ void TimedEngine::on_send(const Letter& letter) {
   heap_.push(last, EventKind::deliver, place(letters_, idle_letters_, letter));
 }
 
-void TimedEngine::on_arm(std::uint32_t, Timer& timer, Time when) {
-  const std::uint32_t index = place(timers_, idle_timers_, &timer);
+void TimedEngine::on_arm(std::uint32_t worker, Timer& timer, Time when) {
+  const std::uint32_t index = place(timers_, idle_timers_, Alarm{&timer, worker});
   timer.armed_as = index + std::uint64_t{1};
   heap_.push(std::max(when, now_), EventKind::timer, index);
 }
 
 void TimedEngine::on_disarm(Timer& timer) {
-  timers_[timer.armed_as - 1] = nullptr;
+  timers_[timer.armed_as - 1].timer = nullptr;
 }
 
 void TimedEngine::arrive(Flight& flight) {
+  if (flight.doorbell != nullptr && paused_.empty() && network_.one_in(mishaps_.unknown_one_in)) {
+    // Whoever posted it is told before it takes effect, which it may yet.
+    break_behind(flight);
+    Doorbell* doorbell = std::exchange(flight.doorbell, nullptr);
+    heap_.push(now_ + mishaps_.delay, EventKind::arrive, flight.index);
+    fail(*doorbell);
+    return;
+  }
   flight.ready = now_;
   const std::uint32_t unit = pair_of(flight).unit;
   units_[unit].waiting.push_back(flight.index);
@@ -189,6 +263,10 @@ void TimedEngine::free_slot(std::uint32_t index) {
 bool TimedEngine::serve(Flight& flight) {
   Nic& nic = nics_[flight.mn().value];
   while (flight.taken < flight.count) {
+    if (is_lost(flight)) {
+      flight.taken = flight.count;
+      return true;
+    }
     Flight::Step& step = flight.steps[flight.taken];
     if (is_atomic(step.kind) && is_busy(slots_[slot_index(step)])) return false;
     const Time done = serve_step(flight, step, nic);

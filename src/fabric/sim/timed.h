@@ -35,6 +35,23 @@ class TimedEngine final : public Engine {
 
   std::uint64_t events() const { return events_; }
 
+  // Faults. A party that is paused does nothing, but what it has sent goes on; everything for it is kept.
+  void pause(Party party) { paused_.push_back(party); }
+  void resume(Party party);
+  bool is_paused(Party party) const;
+  // Between the two nothing arrives until it is healed; then everything does, in order.
+  void cut(Party a, Party b) { cuts_.emplace_back(a, b); }
+  void heal();
+  bool is_cut(Party a, Party b) const override;
+  // One chain in so many is held up for this long on its way; one in so many is reported as of unknown outcome,
+  // before or after it takes effect.
+  struct Mishaps {
+    std::uint64_t delayed_one_in = 0;
+    Duration delay{};
+    std::uint64_t unknown_one_in = 0;
+  };
+  void set_mishaps(const Mishaps& mishaps) { mishaps_ = mishaps; }
+
  private:
   // In order on the way there and on the way back, per endpoint and MN.
   struct QueuePair {
@@ -72,6 +89,7 @@ class TimedEngine final : public Engine {
   void on_disarm(Timer& timer) override;
 
   void happen(const Event& event);
+  bool keep_for_later(const Event& event);
   void arrive(Flight& flight);
   void end_torn_read(const Torn& torn);
   void work_off(std::uint32_t unit);
@@ -110,8 +128,22 @@ class TimedEngine final : public Engine {
   std::vector<Torn> torn_;
   std::vector<std::uint32_t> idle_torn_;
 
-  std::vector<Timer*> timers_;
+  struct Alarm {
+    Timer* timer;
+    std::uint32_t worker;
+  };
+  std::vector<Alarm> timers_;
   std::vector<std::uint32_t> idle_timers_;
+
+  struct Kept {
+    Event event;
+    Party for_whom;  // was paused
+  };
+  std::vector<Party> paused_;
+  std::vector<std::pair<Party, Party>> cuts_;
+  std::vector<Kept> kept_;
+  std::vector<Event> held_up_;  // arrivals and letters between parties that are cut off
+  Mishaps mishaps_;
 };
 
 }  // namespace declock::sim

@@ -1,0 +1,102 @@
+// The messages between members: a grant hands a lock over; the others make a reset (reset.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "fabric/fabric.h"
+#include "layout/ids.h"
+#include "member/membership.h"
+
+namespace declock::cql {
+
+// word 0: the lock
+// word 1: kind (8 bits, at the top), epoch (8 bits, at the bottom), between them what the kind needs
+// word 2: what the kind needs
+enum class MessageKind : std::uint8_t {
+  grant,     // you are a holder
+  signal,    // I reset this epoch of the lock: abort your requests of it, and answer
+  answer,    // I have nothing to do with that epoch any more
+  question,  // the header says that you reset the lock; do you?
+};
+
+constexpr MessageKind kind_of(const Message& m) {
+  return static_cast<MessageKind>(m.words[1] >> 56);
+}
+
+// Names one wait.
+struct GrantKey {
+  RemoteAddr lock;
+  Epoch epoch;
+  Ticket ticket;
+  std::uint32_t mn_incarnation = 1;  // a restarted memory node starts with the same epochs and tickets
+
+  constexpr bool operator==(const GrantKey&) const = default;
+};
+
+struct Grant {
+  static constexpr std::uint32_t kIncarnationMask = 0xFF'FFFF;
+
+  GrantKey key;
+  // When the first of those who still wait asked, as far as the releaser could see.
+  std::optional<Timestamp> waiting_since;
+
+  Message to_message() const {
+    const std::uint64_t since = waiting_since ? 1 + std::uint64_t{waiting_since->value} : 0;
+    const std::uint64_t incarnation = key.mn_incarnation & kIncarnationMask;
+    return {{key.lock.packed(), key.epoch.value | since << 8 | incarnation << 32, key.ticket.value}};
+  }
+  static Grant from_message(const Message& m) {
+    const std::uint64_t since = m.words[1] >> 8 & 0x1'FFFF;
+    Grant grant{{RemoteAddr::unpack(m.words[0]), Epoch{static_cast<std::uint8_t>(m.words[1])},
+                 Ticket{m.words[2]}, static_cast<std::uint32_t>(m.words[1] >> 32) & kIncarnationMask},
+                {}};
+    if (since != 0) grant.waiting_since = Timestamp{static_cast<std::uint16_t>(since - 1)};
+    return grant;
+  }
+};
+
+// A claimant's signal, and the answer to it. Both name the claim by the claimant's incarnation, and the member
+// that is asked by its own: a successor in its slot cannot answer for it.
+struct ResetMessage {
+  MessageKind kind;
+  RemoteAddr lock;
+  Epoch epoch;
+  Slot asked_slot;
+  member::Incarnation claimant;
+  member::Incarnation asked;
+
+  Message to_message() const {
+    return {{lock.packed(),
+             std::uint64_t{static_cast<std::uint8_t>(kind)} << 56 |
+                 std::uint64_t{asked_slot.value} << 8 | epoch.value,
+             std::uint64_t{claimant.value} << 32 | asked.value}};
+  }
+  static ResetMessage from_message(const Message& m) {
+    return {kind_of(m),
+            RemoteAddr::unpack(m.words[0]),
+            Epoch{static_cast<std::uint8_t>(m.words[1])},
+            Slot{static_cast<std::uint16_t>(m.words[1] >> 8)},
+            member::Incarnation{static_cast<std::uint32_t>(m.words[2] >> 32)},
+            member::Incarnation{static_cast<std::uint32_t>(m.words[2])}};
+  }
+};
+
+// Asks whoever claimed this reset whether it runs it.
+struct Question {
+  RemoteAddr lock;
+  Epoch epoch;
+  ResetId claim;
+
+  Message to_message() const {
+    return {{lock.packed(),
+             std::uint64_t{static_cast<std::uint8_t>(MessageKind::question)} << 56 | epoch.value,
+             claim.value}};
+  }
+  static Question from_message(const Message& m) {
+    return {RemoteAddr::unpack(m.words[0]), Epoch{static_cast<std::uint8_t>(m.words[1])},
+            ResetId{static_cast<std::uint16_t>(m.words[2])}};
+  }
+};
+
+}  // namespace declock::cql

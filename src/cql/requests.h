@@ -1,0 +1,132 @@
+// What one member has to do with which lock: everything that a reset must know before it may say that the member
+// is out of the way (H3, H8, H9). A member has at most one request per lock (I4).
+//
+// All workers of a member share one of these; every call is short and under its mutex.
+#pragma once
+
+#include <coroutine>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/pooled_table.h"
+#include "cql/messages.h"
+#include "runtime/worker.h"
+
+namespace declock::cql {
+
+// A client that waits for a grant; lives in its coroutine's frame.
+struct Waiting {
+  GrantKey key;
+  Worker* worker = nullptr;  // resumes it
+  std::coroutine_handle<> coroutine{};
+  enum class State : std::uint8_t { waits, granted, aborted } state = State::waits;
+  std::optional<Timestamp> waiting_since{};  // once granted
+  std::optional<Ticket> seen{};              // the header's ticket, when a patrol looked last
+};
+
+// A reset that somebody claimed, and to whom an answer is owed.
+struct Claim {
+  EndpointId claimant;
+  member::Incarnation incarnation;
+  Epoch epoch;
+
+  constexpr bool operator==(const Claim&) const = default;
+};
+
+// A member's dealings with one lock.
+struct Record {
+  RemoteAddr lock;
+  std::uint32_t users = 0;        // coroutines that have a reference to this
+  std::uint32_t outstanding = 0;  // operations that were posted and may yet take effect
+  std::optional<Ticket> held{};
+  Epoch epoch{};                     // if held
+  bool resetting = false;            // this member runs a reset of it
+  std::uint32_t mn_incarnation = 1;  // in which the member entered the queue
+  Waiting* waiting = nullptr;
+  std::optional<Epoch>
+      reset_of{};  // a reset of this epoch was signalled, and has not been seen to be over
+  std::uint64_t removals_then = 0;    // how many removals were known at that signal
+  std::uint64_t removals_mended = 0;  // removals before this many are mended by a reset that was seen
+  std::vector<Claim> unanswered{};
+
+  bool quiet() const { return outstanding == 0 && !held && waiting == nullptr; }
+  bool idle() const {
+    return users == 0 && quiet() && !resetting && !reset_of && removals_mended == 0 &&
+           unanswered.empty();
+  }
+};
+
+// Told that a lock is being reset, or its memory node is gone: nobody may be let in on the strength of what the
+// member has of it.
+class LockLossListener {
+ public:
+  virtual ~LockLossListener() = default;
+  virtual void on_reset_of(RemoteAddr lock, Epoch epoch, std::uint32_t mn_incarnation) = 0;
+};
+
+class Requests {
+ public:
+  void set_listener(LockLossListener* listener) { listener_ = listener; }
+  LockLossListener* listener() const { return listener_; }
+
+  Record& use(RemoteAddr lock) {
+    const std::lock_guard guard{mutex_};
+    Record* record = records_.find(lock.packed());
+    if (record == nullptr) {
+      record = &records_.insert(lock.packed());
+      record->lock = lock;
+    }
+    record->users += 1;
+    return *record;
+  }
+  void end_use(Record& record) {
+    const std::lock_guard guard{mutex_};
+    record.users -= 1;
+    if (record.idle()) records_.erase(record.lock.packed());
+  }
+
+  // Runs fn(record) for what is known of the lock.
+  template <class Fn>
+  void change(Record& record, Fn fn) {
+    const std::lock_guard guard{mutex_};
+    fn(record);
+  }
+  template <class Fn>
+  void for_each(Fn fn) {
+    const std::lock_guard guard{mutex_};
+    records_.for_each(fn);
+  }
+
+  // This member is no more: it answers nobody.
+  void close() { closed_ = true; }
+  bool closed() const { return closed_; }
+  // As if nothing had been asked for yet. REQUIRES: nobody uses a record.
+  void clear() { records_ = {}; }
+
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  std::mutex mutex_;
+  PooledTable<Record> records_;  // by address
+  LockLossListener* listener_ = nullptr;
+  bool closed_ = false;
+};
+
+// A reference that keeps a record.
+class RecordUse {
+ public:
+  RecordUse(Requests& requests, RemoteAddr lock) : requests_(requests), record_(requests.use(lock)) {}
+  RecordUse(const RecordUse&) = delete;
+  RecordUse& operator=(const RecordUse&) = delete;
+  ~RecordUse() { requests_.end_use(record_); }
+  Record& operator*() const { return record_; }
+  Record* operator->() const { return &record_; }
+
+ private:
+  Requests& requests_;
+  Record& record_;
+};
+
+}  // namespace declock::cql

@@ -1,0 +1,394 @@
+// Resetting a CQL lock after a failure (paper section 4.4 and appendix A).
+//
+//   claim     write who resets the lock into its header, by compare-and-swap. From now on every FAA finds that and
+//             aborts.
+//   drain     ask every member of the current view, this one included, to get out of the way: to end its holds, to
+//             abort its waits and to see its operations on the lock complete. A member that failed is waited for
+//             until it is fenced and removed.
+//   restore   the next epoch, an empty queue, and a ticket above every one that was handed out.
+//
+// A claimant that fails is replaced, once it was removed, by whoever waits for it.
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include "cql/cql.h"
+
+namespace declock::cql {
+
+template <Rules kRules>
+void CqlLock<kRules>::on_message(EndpointId from, const Message& message) {
+  switch (kind_of(message)) {
+    case MessageKind::grant:
+      return on_grant(Grant::from_message(message));
+    case MessageKind::signal:
+      return on_signal(from, ResetMessage::from_message(message));
+    case MessageKind::answer:
+      return on_answer(ResetMessage::from_message(message));
+    case MessageKind::question:
+      return on_question(Question::from_message(message));
+  }
+}
+
+// ---------------------------------------------------------------- as a claimant
+
+template <Rules kRules>
+Task<void> CqlLock<kRules>::reset_now(RemoteAddr lock) {
+  const RecordUse record{self_.requests, lock};
+  // An error is found again by whoever needs the lock.
+  (void)co_await reset(*record);
+}
+
+// Resets the lock if it is in this epoch; without one, whatever epoch it is in. Ends when that is done, or
+// somebody else's to do.
+template <Rules kRules>
+Task<Result<void>> CqlLock<kRules>::reset(Record& record, std::optional<Epoch> epoch) {
+  bool mine = false;
+  self_.requests.change(record, [&](Record& r) {
+    mine = !r.resetting;  // claims are tracked per lock (H18): one at a time
+    r.resetting = true;
+  });
+  if (!mine) co_return Result<void>{};
+  const Time began = endpoint_.worker().now();
+  Result<bool> claimed = co_await claim(record.lock, epoch);
+  Result<void> done;
+  if (!claimed) done = Failure{claimed.error()};
+  if (claimed && *claimed) {
+    done = co_await drain(record, *epoch);
+    if (done) done = co_await restore(record.lock, *epoch);
+    if (done) {
+      resets_.done += 1;
+      resets_.took.push_back(endpoint_.worker().now() - began);
+    }
+  }
+  self_.requests.change(record, [](Record& r) { r.resetting = false; });
+  // A restarted memory node has no counts that were wrong; a lost connection is tried again by whoever waits.
+  if (!done && done.error() != Errc::evicted) co_return Result<void>{};
+  co_return done;
+}
+
+// True: this member is the claimant of `epoch`.
+template <Rules kRules>
+Task<Result<bool>> CqlLock<kRules>::claim(RemoteAddr lock, std::optional<Epoch>& epoch) {
+  Result<Header> read = co_await read_header(lock);
+  if (!read) co_return Failure{read.error()};
+  Header header = *read;
+  // A swap fails only if somebody's FAA came between, and who needs a reset posts no more of them: at once again, with
+  // what it found (H16).
+  for (;;) {
+    if (epoch && header.epoch != *epoch) co_return false;  // that one was reset already
+    epoch = header.epoch;
+    if (header.reset_id == my_claim()) co_return true;  // from an earlier incarnation: adopted (H18)
+    if (header.reset_id != ResetId{0}) {
+      const Result<bool> removed = co_await claimant_was_removed(header.reset_id);
+      if (!removed) co_return removed;
+      if (!*removed) co_return false;  // it is at work
+    }
+    Header claimed = header;
+    claimed.reset_id = my_claim();
+    Op swap = Op::compare_swap(lock, shape_.header.encode(header), shape_.header.encode(claimed),
+                               Purpose::reset);
+    const Result<void> posted = co_await endpoint_.post(swap);
+    if (!posted) {
+      const Result<void> settled = co_await settle(lock, posted.error());
+      if (settled.error() != Errc::outcome_unknown) co_return Failure{settled.error()};
+      read = co_await read_header(lock);
+      if (!read) co_return Failure{read.error()};
+      header = *read;
+      continue;
+    }
+    if (swap.old == swap.expected) co_return true;
+    header = shape_.header.decode(swap.old);
+  }
+}
+
+// H31: only the coordinator knows. A claimant that is not in its view now, but has had access to the lock, was
+// removed.
+template <Rules kRules>
+Task<Result<bool>> CqlLock<kRules>::claimant_was_removed(ResetId claimant) {
+  if (kRules.ask_before_take_over) {
+    const Result<void> refreshed = co_await self_.membership.refresh(endpoint_.worker());
+    if (!refreshed) co_return Failure{refreshed.error()};
+  }
+  for (const member::Member& m : self_.membership.known().members) {
+    if (claim_of(m) == claimant) co_return false;
+  }
+  co_return true;
+}
+
+// The members that have not answered yet.
+template <Rules kRules>
+struct CqlLock<kRules>::Drain {
+  CqlLock& lock;
+  RemoteAddr addr;
+  Epoch epoch;
+  std::vector<member::Member> awaited{};
+  std::coroutine_handle<> coroutine{};
+  Drain* next = nullptr;
+
+  Drain(CqlLock& cql, RemoteAddr a, Epoch e) : lock(cql), addr(a), epoch(e) {
+    next = lock.drains_;
+    lock.drains_ = this;
+  }
+  Drain(const Drain&) = delete;
+  Drain& operator=(const Drain&) = delete;
+  ~Drain() {
+    Drain** link = &lock.drains_;
+    while (*link != this) link = &(*link)->next;
+    *link = next;
+  }
+
+  bool over() const { return awaited.empty() || lock.self_.membership.evicted(); }
+  void resume_if_over() {
+    if (over() && coroutine) lock.endpoint_.worker().make_ready(std::exchange(coroutine, {}));
+  }
+
+  bool await_ready() const noexcept { return over(); }
+  void await_suspend(std::coroutine_handle<> me) noexcept { coroutine = me; }
+  void await_resume() const noexcept {}
+};
+
+template <Rules kRules>
+Task<Result<void>> CqlLock<kRules>::drain(Record& record, Epoch epoch) {
+  member::Membership& membership = self_.membership;
+  if (kRules.view_after_claim) {  // H30: whoever has access by now is in it
+    const Result<void> refreshed = co_await membership.refresh(endpoint_.worker());
+    if (!refreshed) co_return refreshed;
+  }
+  Drain drained{*this, record.lock, epoch};
+  for (const member::Member& m : membership.known().members) {
+    if (!kRules.drain_self && m == membership.self()) continue;
+    drained.awaited.push_back(m);
+    endpoint_.send(m.first_endpoint, ResetMessage{MessageKind::signal, record.lock, epoch, m.slot,
+                                                  membership.self().incarnation, m.incarnation}
+                                         .to_message());
+  }
+  co_await drained;  // ends: every member answers when its holders are done, or is removed
+  if (membership.evicted()) co_return Failure{Errc::evicted};
+  co_return Result<void>{};
+}
+
+template <Rules kRules>
+void CqlLock<kRules>::on_answer(const ResetMessage& answer) {
+  if (answer.claimant != self_.membership.self().incarnation) return;
+  for (Drain* drain = drains_; drain != nullptr; drain = drain->next) {
+    if (drain->addr != answer.lock || drain->epoch != answer.epoch) continue;
+    std::erase_if(drain->awaited, [&](const member::Member& m) {
+      return m.slot == answer.asked_slot && m.incarnation == answer.asked;
+    });
+    drain->resume_if_over();
+  }
+}
+
+template <Rules kRules>
+Task<Result<void>> CqlLock<kRules>::restore(RemoteAddr lock, Epoch epoch) {
+  Result<Header> read = co_await read_header(lock);
+  for (bool started_again = false;
+       ;) {  // ends: nobody adds to the header any more but those who find the claim
+    if (!read) co_return Failure{read.error()};
+    const Header found = *read;
+    // Somebody took over: a claimant that was removed has no role any more.
+    if (found.reset_id != my_claim() || found.epoch != epoch) co_return Result<void>{};
+    const bool wraps = found.end() >= shape_.ticket_limit();
+    if (wraps && !started_again) {
+      const Result<void> cleared = co_await start_tickets_again(lock);
+      if (!cleared) co_return cleared;
+      started_again = true;
+    }
+    Header fresh;
+    // Above every ticket that was handed out, so that a ticket names one acquisition for good (H6).
+    fresh.ticket = wraps || !kRules.tickets_never_go_back ? Ticket{0} : found.end();
+    fresh.epoch =
+        Epoch{static_cast<std::uint8_t>((epoch.value + 1) & ((1u << HeaderLayout::kEpochBits) - 1))};
+    // A swap, not a WRITE: a NIC's FAA is not atomic against a WRITE (H7).
+    Op swap = Op::compare_swap(lock, shape_.header.encode(found), shape_.header.encode(fresh),
+                               Purpose::reset);
+    const Result<void> posted = co_await endpoint_.post(swap);
+    if (posted && swap.old == swap.expected) co_return Result<void>{};
+    if (posted) {
+      read = shape_.header.decode(swap.old);
+      continue;
+    }
+    const Result<void> settled = co_await settle(lock, posted.error());
+    if (settled.error() != Errc::outcome_unknown) co_return settled;
+    read = co_await read_header(lock);
+  }
+}
+
+// The only reset that needs the slots cleared: tickets repeat. A count of that keeps tokens growing.
+template <Rules kRules>
+Task<Result<void>> CqlLock<kRules>::start_tickets_again(RemoteAddr lock) {
+  ScratchWords zeroes{frames(), shape_.slots};
+  std::fill(zeroes.words().begin(), zeroes.words().end(), 0);
+  Op clear = Op::write(shape_.slot_addr(lock, 0), zeroes.words(), Purpose::reset);
+  Op count = Op::fetch_add(shape_.wraps_addr(lock), 1, Purpose::reset);
+  const Result<void> posted = co_await endpoint_.post(clear, count);
+  if (!posted) co_return co_await settle(lock, posted.error());
+  co_return Result<void>{};
+}
+
+// ---------------------------------------------------------------- as a member
+
+template <Rules kRules>
+void CqlLock<kRules>::on_signal(EndpointId from, const ResetMessage& signal) {
+  if (signal.asked != self_.membership.self().incarnation) return;  // for whoever had this slot before
+  const RecordUse record{self_.requests, signal.lock};
+  if (self_.requests.listener() != nullptr) {
+    self_.requests.listener()->on_reset_of(signal.lock, signal.epoch, record->mn_incarnation);
+  }
+  Waiting* aborted = nullptr;
+  self_.requests.change(*record, [&](Record& r) {
+    const Claim claim{from, signal.claimant, signal.epoch};
+    const bool known = r.reset_of == signal.epoch && !kRules.answer_every_claim;
+    if (!known && std::find(r.unanswered.begin(), r.unanswered.end(), claim) == r.unanswered.end()) {
+      r.unanswered.push_back(claim);  // one answer per claim, not per epoch (H32)
+    }
+    r.reset_of = signal.epoch;
+    r.removals_then = self_.membership.known().removals;
+    // Exactly what the FAA found in that epoch (H3).
+    if (r.waiting == nullptr || r.waiting->state != Waiting::State::waits) return;
+    if (r.waiting->key.epoch != signal.epoch) return;
+    r.waiting->state = Waiting::State::aborted;
+    if (r.waiting->coroutine) aborted = r.waiting;
+  });
+  if (aborted != nullptr) aborted->worker->make_ready(aborted->coroutine);
+  answer_if_quiet(*record);
+}
+
+template <Rules kRules>
+void CqlLock<kRules>::answer_if_quiet(Record& record) {
+  if (self_.requests.closed()) return;
+  std::vector<Claim> owed;
+  self_.requests.change(record, [&](Record& r) {
+    if (r.unanswered.empty()) return;
+    const bool waits = r.waiting != nullptr && r.waiting->state != Waiting::State::aborted;
+    if (kRules.answer_when_free && (r.held || waits)) return;   // H9
+    if (kRules.answer_when_quiet && r.outstanding > 0) return;  // H3, H6
+    owed.swap(r.unanswered);
+  });
+  const member::Member& self = self_.membership.self();
+  for (const Claim& claim : owed) {
+    endpoint_.send(claim.claimant, ResetMessage{MessageKind::answer, record.lock, claim.epoch,
+                                                self.slot, claim.incarnation, self.incarnation}
+                                       .to_message());
+  }
+}
+
+template <Rules kRules>
+void CqlLock<kRules>::on_question(const Question& question) {
+  if (question.claim != my_claim()) return;
+  const RecordUse record{self_.requests, question.lock};
+  // Not run by this member: left over from one whose incarnation ends in the same bits (H18).
+  if (!record->resetting) behind_.spawn(reset_now(question.lock));
+}
+
+// ---------------------------------------------------------------- noticing
+
+// An operation failed. If its outcome is unknown it may yet take effect, until the memory node confirms that the
+// connection is closed (H21). Always an error: what is known then.
+template <Rules kRules>
+Task<Result<void>> CqlLock<kRules>::settle(RemoteAddr lock, Errc error) {
+  if (error != Errc::outcome_unknown) co_return Failure{error};
+  const std::uint32_t before = endpoint_.incarnation(lock.mn);
+  if (kRules.unknown_until_closed) {
+    const Result<void> closed = co_await endpoint_.reconnect(lock.mn);
+    if (!closed) co_return closed;
+  }
+  co_return Failure{endpoint_.incarnation(lock.mn) == before ? Errc::outcome_unknown
+                                                             : Errc::mn_restarted};
+}
+
+template <Rules kRules>
+Task<Result<Header>> CqlLock<kRules>::read_header(RemoteAddr lock) {
+  for (;;) {  // a READ whose outcome is unknown is harmless
+    std::uint64_t word = 0;
+    Op look = Op::read(lock, {&word, 1}, Purpose::reset);
+    const Result<void> posted = co_await endpoint_.post(look);
+    if (posted) co_return shape_.header.decode(word);
+    const Result<void> settled = co_await settle(lock, posted.error());
+    if (settled.error() == Errc::evicted) co_return Failure{Errc::evicted};
+  }
+}
+
+// Has a member been removed that may have left this lock in disorder? Known from the view, which counts removals
+// from before this member came (H33).
+template <Rules kRules>
+bool CqlLock<kRules>::somebody_failed(const Record& record) const {
+  const std::uint64_t unheard_of = kRules.old_removals_count ? 0 : removals_at_first_;
+  return self_.membership.known().removals > std::max(record.removals_mended, unheard_of);
+}
+
+// Somebody claimed the lock, long ago.
+template <Rules kRules>
+Task<Result<void>> CqlLock<kRules>::look_after(Record& record, Header seen) {
+  if (record.resetting) co_return Result<void>{};
+  const Result<bool> removed = co_await claimant_was_removed(seen.reset_id);
+  if (!removed) co_return Failure{removed.error()};
+  if (*removed || seen.reset_id == my_claim()) co_return co_await reset(record, seen.epoch);
+  for (const member::Member& m : self_.membership.known().members) {
+    if (claim_of(m) != seen.reset_id || !kRules.ask_claimant) continue;
+    endpoint_.send(m.first_endpoint, Question{record.lock, seen.epoch, seen.reset_id}.to_message());
+  }
+  co_return Result<void>{};
+}
+
+// Time-out, and no progress of the ticket, and somebody was removed: only then a reset (H19).
+template <Rules kRules>
+Task<void> CqlLock<kRules>::patrol() {
+  std::vector<GrantKey> waits;
+  while (!self_.membership.evicted()) {
+    co_await endpoint_.worker().sleep_for(options_.patience);
+    if (self_.membership.known().removals == 0) continue;
+    waits.clear();
+    self_.requests.for_each([&](Record& r) {
+      const bool mine = r.waiting != nullptr && r.waiting->worker == &endpoint_.worker();
+      if (mine && somebody_failed(r)) waits.push_back(r.waiting->key);
+    });
+    for (const GrantKey& key : waits) {
+      const RecordUse record{self_.requests, key.lock};
+      const Result<Header> header = co_await read_header(key.lock);
+      if (!header) co_return;
+      bool stands_still = false;
+      self_.requests.change(*record, [&](Record& r) {
+        if (r.waiting == nullptr || r.waiting->key != key) return;
+        stands_still = r.waiting->seen == header->ticket;
+        r.waiting->seen = header->ticket;
+      });
+      if (!stands_still || header->epoch != key.epoch) continue;
+      if (header->reset_id == ResetId{0}) {
+        behind_.spawn(reset_now(key.lock));
+      } else {
+        const Result<void> looked = co_await look_after(*record, *header);
+        if (!looked) co_return;
+      }
+    }
+  }
+}
+
+template <Rules kRules>
+void CqlLock<kRules>::on_view(const member::View& view) {
+  for (Drain* drain = drains_; drain != nullptr; drain = drain->next) {
+    std::erase_if(drain->awaited, [&](const member::Member& m) { return !view.has(m); });
+    drain->resume_if_over();
+  }
+  // What this worker waits for on a memory node that restarted, or anywhere if this member was removed, never comes.
+  std::vector<Waiting*> lost;
+  std::vector<Record*> void_holds;
+  self_.requests.for_each([&](Record& r) {
+    const bool gone = self_.membership.evicted() || view.incarnation(r.lock.mn) > r.mn_incarnation;
+    if (!gone) return;
+    if (r.held) void_holds.push_back(&r);
+    if (r.waiting == nullptr || r.waiting->worker != &endpoint_.worker()) return;
+    if (r.waiting->state != Waiting::State::waits) return;
+    r.waiting->state = Waiting::State::aborted;
+    if (r.waiting->coroutine) lost.push_back(r.waiting);
+  });
+  for (const Record* record : void_holds) {
+    if (self_.requests.listener() == nullptr) continue;
+    self_.requests.listener()->on_reset_of(record->lock, record->epoch, record->mn_incarnation);
+  }
+  for (Waiting* waiting : lost) waiting->worker->make_ready(waiting->coroutine);
+}
+
+}  // namespace declock::cql

@@ -1,0 +1,216 @@
+// How a compute node's clients lock and unlock (paper section 5.2); hier.h declares it.
+#pragma once
+
+#include "hier/hier.h"
+
+namespace declock::hier {
+
+// co_await: until a queued client is granted the lock or refused.
+template <cql::Rules kRules>
+struct HierWorker<kRules>::Granted {
+  LocalLocks& locals;
+  LocalWaiter& waiter;
+  bool await_ready() const noexcept { return false; }
+  bool await_suspend(std::coroutine_handle<> me) const { return locals.suspend(waiter, me); }
+  void await_resume() const noexcept {}
+};
+
+// One coroutine waits for another that nobody awaits.
+template <cql::Rules kRules>
+struct HierWorker<kRules>::Completion {
+  bool done = false;
+  Result<void> result;
+  std::coroutine_handle<> waiter;
+
+  void complete(Result<void> r, Worker& worker) {
+    done = true;
+    result = r;
+    if (waiter) worker.make_ready(waiter);
+  }
+  bool await_ready() const noexcept { return done; }
+  void await_suspend(std::coroutine_handle<> me) noexcept { waiter = me; }
+  Result<void> await_resume() const { return result; }
+};
+
+template <cql::Rules kRules>
+LocalWaiter HierWorker<kRules>::request(RemoteAddr addr, Mode mode) const {
+  return {
+      .addr = addr, .mode = mode, .asked = timestamp_of(clock_.now()), .worker = &endpoint_.worker()};
+}
+
+template <cql::Rules kRules>
+Task<Result<Hold>> HierWorker<kRules>::lock(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object) {
+  me = request(addr, mode);
+  me.object = object;
+  switch (locals_.enter(me, self_.worker, endpoint_.worker().now())) {
+    case LocalLocks::Entry::joined:
+      co_return me.hold;
+    case LocalLocks::Entry::acquire:
+      co_await acquire(addr, mode, me.asked, object);
+      break;
+    case LocalLocks::Entry::look_and_wait:
+      behind_.spawn(look(me.hold));
+      break;
+    case LocalLocks::Entry::wait:
+      break;
+  }
+  co_return co_await wait(me);
+}
+
+// The CQL lock is acquired behind the client's back, who may leave meanwhile.
+template <cql::Rules kRules>
+Task<Result<Hold>> HierWorker<kRules>::lock_until(LocalWaiter& me, RemoteAddr addr, Mode mode,
+                                                  Time deadline) {
+  me = request(addr, mode);
+  me.may_give_up = true;
+  switch (locals_.enter(me, self_.worker, endpoint_.worker().now())) {
+    case LocalLocks::Entry::joined:
+      co_return me.hold;
+    case LocalLocks::Entry::acquire:
+      behind_.spawn(acquire(addr, mode, me.asked, nullptr));
+      break;
+    case LocalLocks::Entry::look_and_wait:
+      behind_.spawn(look(me.hold));
+      break;
+    case LocalLocks::Entry::wait:
+      break;
+  }
+  Task<void> alarm = expire(me, deadline);
+  alarm.start();
+  co_return co_await wait(me);
+}
+
+template <cql::Rules kRules>
+Task<void> HierWorker<kRules>::expire(LocalWaiter& waiter, Time deadline) {
+  Worker& worker = endpoint_.worker();
+  co_await worker.sleep_for(deadline - worker.now());
+  locals_.give_up(waiter, Errc::timed_out);
+}
+
+template <cql::Rules kRules>
+Task<Result<Hold>> HierWorker<kRules>::wait(LocalWaiter& me) {
+  co_await Granted{locals_, me};
+  if (me.error != Errc::ok) co_return Failure{me.error};
+  co_return me.hold;
+}
+
+template <cql::Rules kRules>
+Task<Result<Hold>> HierWorker<kRules>::try_lock(LocalWaiter& me, RemoteAddr addr, Mode mode) {
+  me = request(addr, mode);
+  me.may_give_up = true;
+  bool asked = false;
+  for (
+      ;
+      ;) {  // each answer comes at most once, but for `look_first`, where readers come and go meanwhile
+    switch (locals_.try_enter(me, asked, self_.worker, endpoint_.worker().now())) {
+      case LocalLocks::Try::joined:
+        co_return me.hold;
+      case LocalLocks::Try::busy:
+        co_return Failure{Errc::busy};
+      case LocalLocks::Try::look_first:
+        co_await look(me.hold);
+        continue;
+      case LocalLocks::Try::ask_first: {
+        const Result<bool> free = co_await cql_.looks_free(addr, mode);
+        if (!free) co_return Failure{free.error()};
+        if (!*free) co_return Failure{Errc::busy};
+        asked = true;
+        continue;
+      }
+      case LocalLocks::Try::acquire:
+        break;
+    }
+    break;
+  }
+  const Result<Place> place = co_await cql_.enter(addr, mode);
+  if (place && place->held) {
+    locals_.acquired(*place->held, self_.worker, endpoint_.worker().now());
+  } else {
+    // Somebody was faster, and this CN is in the queue now, or may be. Whoever asks here next takes that over.
+    locals_.give_up(me, Errc::busy);
+    behind_.spawn(acquire(addr, mode, me.asked, nullptr, place));
+  }
+  co_return co_await wait(me);
+}
+
+template <cql::Rules kRules>
+Task<void> HierWorker<kRules>::acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* object,
+                                       std::optional<Result<Place>> entered) {
+  const Result<Hold> hold = co_await cql_.acquire_since(addr, mode, asked, object, entered);
+  if (!hold) {
+    locals_.failed(addr, hold.error());
+    co_return;
+  }
+  const LocalLocks::Leave leave = locals_.acquired(*hold, self_.worker, endpoint_.worker().now());
+  // Nobody is left to be told of an error; whoever asks for the lock next runs into it as well.
+  if (leave.kind == LocalLocks::Leave::Kind::release) (void)co_await give_back(leave, nullptr);
+}
+
+template <cql::Rules kRules>
+void HierWorker<kRules>::acquire_for(RemoteAddr addr, LocalLocks::Successor successor) {
+  if (successor.waiter == nullptr) return;
+  const LocalWaiter& waiter = *successor.waiter;
+  behind_.spawn(acquire(addr, successor.mode, waiter.asked, waiter.object));
+}
+
+template <cql::Rules kRules>
+Task<void> HierWorker<kRules>::look(Hold hold) {
+  const Result<std::optional<Timestamp>> seen = co_await cql_.waiting_since(hold);
+  locals_.looked(hold.lock, seen ? *seen : std::nullopt, endpoint_.worker().now());
+}
+
+template <cql::Rules kRules>
+Task<Result<Token>> HierWorker<kRules>::token(Hold hold) {
+  std::optional<std::uint64_t> wraps = locals_.known_wraps(hold);
+  if (!wraps) {
+    const Result<std::uint64_t> read = co_await cql_.wraps(hold.lock);
+    if (!read) co_return Failure{read.error()};
+    wraps = *read;
+    locals_.remember_wraps(hold, *wraps);
+  }
+  co_return cql_.token(hold, *wraps);
+}
+
+template <cql::Rules kRules>
+Task<Result<void>> HierWorker<kRules>::unlock(Hold hold, Op* object) {
+  LocalLocks::Leave leave = locals_.leave(hold.lock, self_.worker, object != nullptr);
+  Result<void> written;
+  if (leave.kind == LocalLocks::Leave::Kind::write_first) {
+    written = co_await write(*object);
+    object = nullptr;
+    leave = locals_.leave(hold.lock, self_.worker, false);
+  }
+  Result<void> released;
+  if (leave.kind == LocalLocks::Leave::Kind::release) released = co_await give_back(leave, object);
+  co_return written ? released : written;
+}
+
+// As often as it takes: the client still holds the lock, so writing once more does no harm.
+template <cql::Rules kRules>
+Task<Result<void>> HierWorker<kRules>::write(Op& object) {
+  for (;;) {
+    const Result<void> written = co_await endpoint_.post(object);
+    if (written || written.error() != Errc::outcome_unknown) co_return written;
+    const std::uint32_t before = endpoint_.incarnation(object.addr.mn);
+    const Result<void> closed = co_await endpoint_.reconnect(object.addr.mn);
+    if (!closed) co_return closed;
+    if (endpoint_.incarnation(object.addr.mn) != before) co_return Failure{Errc::mn_restarted};
+  }
+}
+
+template <cql::Rules kRules>
+Task<Result<void>> HierWorker<kRules>::give_back(LocalLocks::Leave leave, Op* object) {
+  Completion done;
+  behind_.spawn(release_cql(leave.hold, object, leave.successor.waiter == nullptr, done));
+  acquire_for(leave.hold.lock, leave.successor);
+  co_return co_await done;
+}
+
+template <cql::Rules kRules>
+Task<void> HierWorker<kRules>::release_cql(Hold hold, Op* object, bool last, Completion& done) {
+  const Result<void> released = co_await cql_.release(hold, object);
+  if (last) acquire_for(hold.lock, locals_.released(hold.lock));
+  done.complete(released, endpoint_.worker());
+}
+
+}  // namespace declock::hier

@@ -1,0 +1,81 @@
+#include "torture/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/units.h"
+
+namespace declock::torture {
+
+std::string_view to_string(FaultKind kind) {
+  constexpr std::array<std::string_view, 10> kNames{"crash",
+                                                    "pause",
+                                                    "cut off from the coordinator",
+                                                    "cut off from memory node",
+                                                    "cut off from node",
+                                                    "cut off from everybody",
+                                                    "heal",
+                                                    "restart of memory node",
+                                                    "join",
+                                                    "reset for nothing, by"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+Plan draw_plan(std::uint64_t seed) {
+  Prng random{seed, 7};
+  const auto between = [&](std::uint64_t low, std::uint64_t high) {
+    return static_cast<std::uint32_t>(low + random.below(high - low + 1));
+  };
+  Plan plan;
+  plan.seed = seed;
+  plan.nodes = between(2, 4);
+  plan.nodes_max = plan.nodes + between(0, 2);
+  plan.clients = between(1, 3);
+  plan.workers = std::min(plan.clients, between(1, 2));
+  plan.mns = between(1, 2);
+  plan.locks = between(1, 3);
+  plan.policy.kind = static_cast<hier::PolicyKind>(random.below(6));
+  plan.read_ratio = static_cast<double>(random.below(4)) * 0.25;
+  plan.piggyback = random.one_in(2);
+  plan.near_wrap = random.one_in(8);
+  if (random.one_in(3)) plan.delayed_one_in = between(20, 200);
+  if (random.one_in(3)) plan.unknown_one_in = between(100, 1000);
+  const std::uint32_t count = between(1, 6);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    Fault fault;
+    fault.at = Time{} + milliseconds(2) + microseconds(between(0, 25'000));
+    fault.kind = static_cast<FaultKind>(random.below(10));
+    fault.node = between(0, plan.nodes - 1);
+    fault.other = between(0, std::max(plan.nodes, plan.mns) - 1);
+    if (fault.kind == FaultKind::restart_memory) fault.node = between(0, plan.mns - 1);
+    fault.lasts = microseconds(between(100, 12'000));
+    plan.faults.push_back(fault);
+    // What is cut is healed, sometimes soon, sometimes after the lease.
+    if (fault.kind >= FaultKind::cut_coordinator && fault.kind <= FaultKind::cut_all) {
+      Fault heal = fault;
+      heal.kind = FaultKind::heal;
+      heal.at = fault.at + fault.lasts;
+      plan.faults.push_back(heal);
+    }
+  }
+  std::stable_sort(plan.faults.begin(), plan.faults.end(),
+                   [](const Fault& a, const Fault& b) { return a.at < b.at; });
+  return plan;
+}
+
+std::string describe(const Plan& plan) {
+  std::string text = fmt::format(
+      "{} of at most {} compute nodes x {} clients on {} workers, {} memory nodes, {} locks, policy "
+      "{}, {:.0f} % "
+      "reads{}{}",
+      plan.nodes, plan.nodes_max, plan.clients, plan.workers, plan.mns, plan.locks,
+      static_cast<int>(plan.policy.kind), plan.read_ratio * 100, plan.piggyback ? ", piggyback" : "",
+      plan.near_wrap ? ", tickets about to wrap" : "");
+  if (plan.delayed_one_in > 0) text += fmt::format(", 1 chain in {} delayed", plan.delayed_one_in);
+  if (plan.unknown_one_in > 0) text += fmt::format(", 1 outcome in {} unknown", plan.unknown_one_in);
+  return text;
+}
+
+}  // namespace declock::torture

@@ -1,0 +1,60 @@
+// What a seed means: a cluster, a workload, and the faults that befall it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/prng.h"
+#include "base/time.h"
+#include "hier/policy.h"
+
+namespace declock::torture {
+
+enum class FaultKind : std::uint8_t {
+  crash,            // a compute node dies
+  pause,            // a compute node stops, and goes on later as if nothing had been
+  cut_coordinator,  // a compute node and the coordinator do not reach each other
+  cut_memory,       // nor a compute node and a memory node
+  cut_compute,      // nor two compute nodes
+  cut_all,          // a compute node reaches nobody
+  heal,             // all of these end
+  restart_memory,   // a memory node restarts, with zeroes or with garbage in its memory
+  join,             // a compute node comes, in the place of one that died or anew
+  spurious_reset,   // somebody resets a lock for nothing
+};
+std::string_view to_string(FaultKind kind);
+
+struct Fault {
+  Time at;
+  FaultKind kind;
+  std::uint32_t node = 0;  // compute node; for restart_memory the memory node
+  std::uint32_t other = 0;
+  Duration lasts{};  // pause, restart
+};
+
+struct Plan {
+  std::uint64_t seed = 1;
+  std::uint32_t nodes = 3;
+  std::uint32_t nodes_max = 4;  // slots
+  std::uint32_t clients = 2;    // per node
+  std::uint32_t workers = 1;    // per node
+  std::uint32_t mns = 1;
+  std::uint32_t locks = 2;
+  hier::Policy policy{};
+  double read_ratio = 0.5;
+  bool piggyback = false;
+  bool near_wrap = false;  // locks start shortly before their tickets do so again
+  Duration lease = milliseconds(4);
+  Duration patience = milliseconds(1);
+  std::uint64_t delayed_one_in = 0;
+  std::uint64_t unknown_one_in = 0;
+  Duration duration = milliseconds(40);  // of the faults
+  std::vector<Fault> faults;
+};
+
+Plan draw_plan(std::uint64_t seed);
+std::string describe(const Plan& plan);
+
+}  // namespace declock::torture

@@ -1,0 +1,13 @@
+#include "torture/runners.h"
+
+namespace declock::torture {
+
+template class World<cql::kAllRules>;
+
+Runner runner(std::size_t rule) {
+  static_assert(cql::kRuleInfos.size() == 3 * kRunnersPerFile);
+  constexpr std::array kFiles{&runner_0, &runner_1, &runner_2};
+  return kFiles[rule / kRunnersPerFile](rule % kRunnersPerFile);
+}
+
+}  // namespace declock::torture

@@ -1,0 +1,11 @@
+#include "torture/runners.h"
+
+namespace declock::torture {
+
+Runner runner_1(std::size_t i) {
+  static constexpr auto kRunners =
+      runners<1 * kRunnersPerFile>(std::make_index_sequence<kRunnersPerFile>{});
+  return kRunners[i];
+}
+
+}  // namespace declock::torture
