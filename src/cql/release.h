@@ -85,7 +85,8 @@ Task<Result<void>> CqlLock<kRules>::hand_over(Record& record, Hold hold, Header 
 
     const Decision decision =
         hold.mode == Mode::exclusive ? after_writer(view) : after_reader(view, found.wcnt);
-    if (!knows_owners(view, owed, decision.grant_end)) {  // somebody has joined
+    // Somebody has joined.
+    if (kRules.grants_name_incarnations && !knows_owners(view, owed, decision.grant_end)) {
       const Result<void> refreshed = co_await self_.membership.refresh(worker);
       if (!refreshed) co_return refreshed;
     }

@@ -79,7 +79,8 @@ Task<Result<bool>> CqlLock<kRules>::claim(RemoteAddr lock, std::optional<Epoch>&
   for (;;) {
     if (epoch && header.epoch != *epoch) co_return false;  // that one was reset already
     epoch = header.epoch;
-    if (header.reset_id == my_claim()) co_return true;  // from an earlier incarnation: adopted (H18)
+    // From an earlier incarnation: adopted (H18).
+    if (kRules.adopt_own_claim && header.reset_id == my_claim()) co_return true;
     if (header.reset_id != ResetId{0}) {
       const Result<bool> removed = co_await claimant_was_removed(header.reset_id);
       if (!removed) co_return removed;
@@ -325,9 +326,10 @@ Task<Result<void>> CqlLock<kRules>::look_after(Record& record, Header seen) {
   if (record.resetting) co_return Result<void>{};
   const Result<bool> removed = co_await claimant_was_removed(seen.reset_id);
   if (!removed) co_return Failure{removed.error()};
-  if (*removed || seen.reset_id == my_claim()) co_return co_await reset(record, seen.epoch);
+  const bool own = kRules.adopt_own_claim && seen.reset_id == my_claim();
+  if (*removed || own) co_return co_await reset(record, seen.epoch);
   for (const member::Member& m : self_.membership.known().members) {
-    if (claim_of(m) != seen.reset_id || !kRules.ask_claimant) continue;
+    if (claim_of(m) != seen.reset_id || !kRules.adopt_own_claim) continue;
     endpoint_.send(m.first_endpoint, Question{record.lock, seen.epoch, seen.reset_id}.to_message());
   }
   co_return Result<void>{};

@@ -24,7 +24,7 @@ struct Rules {
   bool drain_self = true;
   bool view_after_claim = true;
   bool ask_before_take_over = true;
-  bool ask_claimant = true;
+  bool adopt_own_claim = true;
   bool epochs_match = true;
   bool tickets_never_go_back = true;
   bool old_removals_count = true;
@@ -82,10 +82,11 @@ inline constexpr std::array kRuleInfos{
              "a claimant asks everybody but itself to get out of the way", true},
     RuleInfo{"H30", "view-after-claim", without(&Rules::view_after_claim),
              "a claimant drains those that it knows, and not those that joined meanwhile", true},
-    RuleInfo{"H31", "take-over", without(&Rules::ask_before_take_over),
-             "a claim is taken over if the claimant is unknown, without asking the coordinator", true},
-    RuleInfo{"H18", "adopt", without(&Rules::ask_claimant),
-             "nobody asks a claimant whether it runs the reset that the header says it does", true},
+    RuleInfo{"H31", "take-over", without(&Rules::ask_before_take_over, &Rules::view_after_claim),
+             "a claim is taken over if the claimant is unknown, without asking the coordinator, and only "
+             "those that are known are drained", true},
+    RuleInfo{"H18", "adopt", without(&Rules::adopt_own_claim),
+             "nobody adopts a claim of its own that an earlier incarnation left, nor is asked about it", true},
     RuleInfo{"H6", "stale-entry",
              without(&Rules::epochs_match, &Rules::tickets_never_go_back, &Rules::answer_when_quiet),
              "entries and grants have no epoch, tickets start again at each reset, and a member "

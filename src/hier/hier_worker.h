@@ -173,12 +173,12 @@ Task<Result<Token>> HierWorker<kRules>::token(Hold hold) {
 
 template <cql::Rules kRules>
 Task<Result<void>> HierWorker<kRules>::unlock(Hold hold, Op* object) {
-  LocalLocks::Leave leave = locals_.leave(hold.lock, self_.worker, object != nullptr);
+  LocalLocks::Leave leave = locals_.leave(hold.lock, self_.worker, object != nullptr, endpoint_.worker().now());
   Result<void> written;
   if (leave.kind == LocalLocks::Leave::Kind::write_first) {
     written = co_await write(*object);
     object = nullptr;
-    leave = locals_.leave(hold.lock, self_.worker, false);
+    leave = locals_.leave(hold.lock, self_.worker, false, endpoint_.worker().now());
   }
   Result<void> released;
   if (leave.kind == LocalLocks::Leave::Kind::release) released = co_await give_back(leave, object);

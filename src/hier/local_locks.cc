@@ -86,7 +86,7 @@ void LocalLocks::join(LocalLock& lock, LocalWaiter& waiter) {
 }
 
 bool LocalLocks::may_join(const LocalLock& lock, const LocalWaiter& waiter) const {
-  return lock.state == LocalLock::State::held && lock.may_be_passed_on() &&
+  return lock.state == LocalLock::State::held && lock.may_be_passed_on() && lock.hold.mode == Mode::shared &&
          lock.held_as == Mode::shared && waiter.mode == Mode::shared &&
          first_of(lock, Mode::exclusive) == nullptr && policy_.in_time(waiter.asked, lock.remote);
 }
@@ -135,9 +135,10 @@ LocalLocks::Leave LocalLocks::acquired(const Hold& hold, WorkerId worker, Time n
   lock.remote = hold.waiting_since;
   lock.joins = 0;
   lock.looked = now;
+  lock.since = now;
   if (asker == nullptr) {  // as if the client that gave up had come and gone
     lock.held_as = hold.mode;
-    return leave_locked(lock, worker, false);
+    return leave_locked(lock, worker, false, now);
   }
   lock.held_as = asker->mode;
   grant(*asker, lock);
@@ -194,23 +195,26 @@ LocalLocks::Choice LocalLocks::choose(const LocalLock& lock) const {
     if (LocalWaiter* other = first_of(lock, turn)) choice.candidate = other;
   }
   choice.stays = choice.candidate != nullptr && lock.may_be_passed_on() &&
-                 policy_.covers(lock.hold.mode, choice.candidate->mode) &&
+                 policy_.covers(lock.hold.mode, choice.candidate->mode, section_) &&
                  policy_.hand_over_locally(choice.candidate->asked, lock.remote, lock.in_a_row);
   return choice;
 }
 
-LocalLocks::Leave LocalLocks::leave(RemoteAddr addr, WorkerId worker, bool unwritten) {
+LocalLocks::Leave LocalLocks::leave(RemoteAddr addr, WorkerId worker, bool unwritten, Time now) {
   const std::lock_guard guard{mutex_};
-  return leave_locked(*find(addr), worker, unwritten);
+  LocalLock& lock = *find(addr);
+  if (lock.holders == 1) section_ = Duration{(15 * section_.ns + (now - lock.since).ns) / 16};
+  return leave_locked(lock, worker, unwritten, now);
 }
 
-LocalLocks::Leave LocalLocks::leave_locked(LocalLock& lock, WorkerId worker, bool unwritten) {
+LocalLocks::Leave LocalLocks::leave_locked(LocalLock& lock, WorkerId worker, bool unwritten, Time now) {
   const Choice choice = choose(lock);
   if (unwritten && (lock.holders > 1 || choice.stays)) return {.kind = Leave::Kind::write_first};
   lock.holders -= 1;
   if (lock.holders > 0) return {};
   if (choice.stays) {
     lock.in_a_row += 1;
+    lock.since = now;
     unlink(lock, *choice.candidate);
     if (observer_ != nullptr) observer_->handed_over(choice.candidate->asked, lock.remote);
     lock.holders = 1;
@@ -244,7 +248,7 @@ LocalLocks::Successor LocalLocks::released(RemoteAddr addr) {
 
 LocalLocks::Successor LocalLocks::take_successor(LocalLock& lock, LocalWaiter& waiter) {
   unlink(lock, waiter);
-  ask(lock, waiter, policy_.mode_to_ask(waiter.mode, first_of(lock, Mode::exclusive) != nullptr));
+  ask(lock, waiter, policy_.mode_to_ask(waiter.mode, first_of(lock, Mode::exclusive) != nullptr, section_));
   return {&waiter, lock.asked_for};
 }
 

@@ -65,6 +65,7 @@ struct LocalLock {
     std::uint32_t mn_incarnation;
   };
   std::optional<Reset> reset;    // the last that began; a hold of that epoch must not be passed on
+  Time since;  // when the first of the holders got it
   std::uint32_t joins = 0;       // readers that joined since somebody looked at the queue
   Time looked;                   // when that was
   WorkerId releasing_worker;     // state releasing
@@ -141,7 +142,7 @@ class LocalLocks {
 
   // `unwritten`: a WRITE of the object is still to be posted. It may ride along with a release, but must
   // complete before a local client, which uses another queue pair, gets the lock.
-  Leave leave(RemoteAddr addr, WorkerId worker, bool unwritten);
+  Leave leave(RemoteAddr addr, WorkerId worker, bool unwritten, Time now);
 
   // The release is confirmed. The successor is a client that came meanwhile.
   Successor released(RemoteAddr addr);
@@ -177,7 +178,7 @@ class LocalLocks {
   static void join(LocalLock& lock, LocalWaiter& waiter);
   void join_those_who_may(LocalLock& lock);
   void let_readers_in(LocalLock& lock);
-  Leave leave_locked(LocalLock& lock, WorkerId worker, bool unwritten);
+  Leave leave_locked(LocalLock& lock, WorkerId worker, bool unwritten, Time now);
   Successor take_successor(LocalLock& lock, LocalWaiter& waiter);
 
   Policy policy_;
@@ -189,6 +190,7 @@ class LocalLocks {
     std::uint64_t count;
   };
   std::unordered_map<std::uint64_t, Wraps> wraps_;  // by address
+  Duration section_{};  // how long clients hold a lock, on the average of late
   std::size_t bytes_max_ = 0;
 };
 

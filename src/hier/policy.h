@@ -22,6 +22,9 @@ struct Policy {
   PolicyKind kind = PolicyKind::phase_fair;
   Duration slack = microseconds(200);  // of `slack`
   std::uint32_t bound = 4;             // of `local_bound`
+  // Sections up to this length count as short: sharing them between nodes is worth less than a hand-over between
+  // nodes costs.
+  Duration short_section = microseconds(12);
 
   // Among local clients: do readers and writers take turns, or is it first come, first served?
   constexpr bool phases() const { return kind != PolicyKind::task_fair; }
@@ -34,15 +37,17 @@ struct Policy {
   }
 
   // May a CN that has the CQL lock in mode `held` let a local client of mode `wanted` use it? In the paper only
-  // if they are the same. Exclusive covers shared: no client elsewhere holds the lock.
-  constexpr bool covers(Mode held, Mode wanted) const {
-    return held == wanted || (kind == PolicyKind::slack && held == Mode::exclusive);
+  // if they are the same. Exclusive covers shared: no client elsewhere holds the lock. But readers elsewhere, who
+  // could share it, wait meanwhile: only for short sections.
+  constexpr bool covers(Mode held, Mode wanted, Duration section) const {
+    const bool ours = kind == PolicyKind::slack && section <= short_section;
+    return held == wanted || (ours && held == Mode::exclusive);
   }
 
   // In which mode does a CN ask for the CQL lock when `next` is the mode of the client that is next? Where
   // exclusive covers shared, it asks once for all if a writer waits as well.
-  constexpr Mode mode_to_ask(Mode next, bool writer_waits) const {
-    return covers(Mode::exclusive, Mode::shared) && writer_waits ? Mode::exclusive : next;
+  constexpr Mode mode_to_ask(Mode next, bool writer_waits, Duration section) const {
+    return covers(Mode::exclusive, Mode::shared, section) && writer_waits ? Mode::exclusive : next;
   }
 
   // When readers are let in together: may one that is not in time come along? A shared lock is shared by all

@@ -40,6 +40,7 @@ Plan draw_plan(std::uint64_t seed) {
   plan.read_ratio = static_cast<double>(random.below(4)) * 0.25;
   plan.piggyback = random.one_in(2);
   plan.near_wrap = random.one_in(8);
+  plan.old_claim = random.one_in(16);
   if (random.one_in(3)) plan.delayed_one_in = between(20, 200);
   if (random.one_in(3)) plan.unknown_one_in = between(100, 1000);
   const std::uint32_t count = between(1, 6);
@@ -72,7 +73,7 @@ std::string describe(const Plan& plan) {
       "reads{}{}",
       plan.nodes, plan.nodes_max, plan.clients, plan.workers, plan.mns, plan.locks,
       static_cast<int>(plan.policy.kind), plan.read_ratio * 100, plan.piggyback ? ", piggyback" : "",
-      plan.near_wrap ? ", tickets about to wrap" : "");
+      plan.near_wrap ? ", tickets about to wrap" : plan.old_claim ? ", an old claim" : "");
   if (plan.delayed_one_in > 0) text += fmt::format(", 1 chain in {} delayed", plan.delayed_one_in);
   if (plan.unknown_one_in > 0) text += fmt::format(", 1 outcome in {} unknown", plan.unknown_one_in);
   return text;

@@ -45,6 +45,7 @@ struct Plan {
   hier::Policy policy{};
   double read_ratio = 0.5;
   bool piggyback = false;
+  bool old_claim = false;  // locks start with a reset that somebody claimed four incarnations ago (H18)
   bool near_wrap = false;  // locks start shortly before their tickets do so again
   Duration lease = milliseconds(4);
   Duration patience = milliseconds(1);

@@ -62,11 +62,11 @@ class World {
         engine_.memory(mn).store(8 * word, rules_.initialise ? 0 : random_.below(~std::uint64_t{0}));
       }
     };
-    if (plan.near_wrap) {
-      for (std::uint32_t i = 0; i < plan.locks; ++i) {
-        const Header header{.ticket = Ticket{shape_.ticket_limit().value - 20}};
-        engine_.memory(lock(i).mn).store(lock(i).offset, shape_.header.encode(header));
-      }
+    for (std::uint32_t i = 0; i < plan.locks; ++i) {
+      Header header;
+      if (plan.near_wrap) header.ticket = Ticket{shape_.ticket_limit().value - 20};
+      if (plan.old_claim) header.reset_id = ResetId{1 << 2 | 1};  // of the first slot, as its first incarnation
+      engine_.memory(lock(i).mn).store(lock(i).offset, shape_.header.encode(header));
     }
     for (std::uint32_t i = 0; i < plan.nodes; ++i) start(i);
   }

@@ -33,7 +33,7 @@ class Node {
   }
   Entry enter(LocalWaiter& waiter) { return locals.enter(waiter, WorkerId{0}, now); }
   LocalLocks::Leave leave(bool unwritten = false) {
-    return locals.leave(kLock, WorkerId{0}, unwritten);
+    return locals.leave(kLock, WorkerId{0}, unwritten, now);
   }
   // The first client asks for the CQL lock and gets it, with this remote waiter known.
   void acquire(Mode mode, std::optional<Timestamp> remote = {}) {
@@ -224,7 +224,7 @@ TEST(LocalLocks, IdleLocksAreReclaimed) {
     LocalWaiter waiter{.addr = addr, .mode = W};
     EXPECT_EQ(node.locals.enter(waiter, WorkerId{0}, node.now), Entry::acquire);
     node.locals.acquired(Hold{.lock = addr, .mode = W}, WorkerId{0}, node.now);
-    EXPECT_EQ(node.locals.leave(addr, WorkerId{0}, false).kind, Kind::release);
+    EXPECT_EQ(node.locals.leave(addr, WorkerId{0}, false, node.now).kind, Kind::release);
     EXPECT_EQ(node.locals.released(addr).waiter, nullptr);
   }
   EXPECT_EQ(node.locals.in_use(), 0u);
