@@ -27,6 +27,9 @@ struct Options {
   std::string without;
   std::string release_read = "adaptive";
   bool piggyback = false;
+  unsigned faults = 0;
+  unsigned resets = 0;
+  unsigned joins = 0;
   std::uint64_t max_states = explore::SearchLimits{}.max_states;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
   std::string json;
@@ -35,8 +38,10 @@ struct Options {
 void list_rules() {
   fmt::print("Rules that can be left out, and what happens then:\n");
   for (const cql::RuleInfo& rule : cql::kRuleInfos) {
-    fmt::print("  {:<16} {:<4} {}\n", rule.name, rule.hazard, rule.without);
+    fmt::print("  {:<22} {:<4} {}\n", rule.name, rule.hazard, rule.without);
   }
+  fmt::print("  {:<22} {:<4} {}\n", "fence", "H4",
+             "with --faults: a member is removed although the memory node still lets it in");
 }
 
 std::string verdict(const explore::Finding& finding) {
@@ -56,6 +61,14 @@ explore::Scenario make_scenario(const Options& options, const explore::Program& 
   scenario.layout = options.layout == "ring" ? QueueLayout::ring : QueueLayout::owner;
   scenario.slots = options.slots;
   scenario.piggyback = options.piggyback;
+  scenario.faults = options.faults;
+  scenario.resets = options.resets;
+  scenario.joins = options.joins;
+  scenario.fence = options.without != "fence" && options.without != "H4";
+  if (scenario.failing() && (options.lock != "cql" || options.layout == "ring" || options.piggyback)) {
+    throw BadInput(
+        "--faults, --resets and --joins are for --lock cql with --layout owner, without --piggyback");
+  }
   scenario.release_read =
       options.release_read == "always" ? cql::ReleaseRead::always : cql::ReleaseRead::adaptive;
   if (scenario.has_queue() && scenario.layout == QueueLayout::owner &&
@@ -70,7 +83,7 @@ explore::Scenario make_scenario(const Options& options, const explore::Program& 
   if (options.lock != "cql" && (options.layout == "ring" || !options.without.empty())) {
     throw BadInput("--layout ring and --without are for --lock cql");
   }
-  if (!options.without.empty()) {
+  if (!options.without.empty() && scenario.fence) {
     const auto rule = explore::find_rule(options.without);
     if (!rule) throw BadInput("--without: " + rule.error());
     scenario.left_out = *rule;
@@ -122,6 +135,9 @@ int run(const Options& options) {
                   {"without", options.without},
                   {"release_read", options.release_read},
                   {"piggyback", options.piggyback},
+                  {"faults", options.faults},
+                  {"resets", options.resets},
+                  {"joins", options.joins},
                   {"verdict", verdict(survey.last)},
                   {"states", survey.states},
                   {"complete", survey.last.complete},
@@ -168,6 +184,13 @@ Action add_explore(CLI::App& program) {
       ->check(one_of({"adaptive", "always"}));
   app.add_flag("--piggyback", options->piggyback,
                "Sections use an object, in one doorbell with the lock; readers' releases not awaited");
+  app.add_option("--faults", options->faults,
+                 "So many compute nodes may crash, or be taken for dead wrongly, at any moment")
+      ->check(whole_number(0, 4));
+  app.add_option("--resets", options->resets, "So many times somebody may reset the lock for nothing")
+      ->check(whole_number(0, 4));
+  app.add_option("--joins", options->joins, "So many clients, the last ones, join at some moment")
+      ->check(whole_number(0, 4));
   app.add_option("--max-states", options->max_states, "Give up after so many states per program")
       ->check(whole_number(1, 1'000'000'000));
   app.add_option("--jobs", options->jobs, "Programs to explore at once, where --program has an x")

@@ -14,7 +14,8 @@ CqlLock<kRules>::CqlLock(Endpoint& endpoint, const LockShape& shape, Party self,
       self_(self),
       options_(options),
       removals_at_first_(self.membership.known().removals),
-      behind_(frames()) {
+      behind_(frames()),
+      patrol_(frames()) {
   endpoint.set_receiver(this);
   self.membership.listen(this);
 }

@@ -65,7 +65,7 @@ struct ResetCounts {
 };
 
 template <Rules kRules = kAllRules>
-class CqlLock final : public LockClient, private Receiver, private member::ViewListener {
+class CqlLock final : public MendingLockClient, private Receiver, private member::ViewListener {
  public:
   CqlLock(Endpoint& endpoint, const LockShape& shape, Party self, Options options = {});
   ~CqlLock() override;
@@ -103,13 +103,12 @@ class CqlLock final : public LockClient, private Receiver, private member::ViewL
   // REQUIRES: hold.mode is exclusive.
   Token token(const Hold& hold, std::uint64_t wraps) const;
 
-  // Watches over this worker's waits, for ever: needed where members can fail. Call once.
-  void start_patrol() { behind_.spawn(patrol()); }
-  // Starts a reset that nobody needs.
-  void reset_for_nothing(RemoteAddr lock) { behind_.spawn(reset_now(lock)); }
+  void start_patrol() override { patrol_.spawn(patrol()); }
+  void reset_for_nothing(RemoteAddr lock) override { behind_.spawn(reset_now(lock)); }
+  void stop() override { self_.requests.close(); }
 
   const ResetCounts& resets() const { return resets_; }
-  std::size_t running() const { return behind_.running(); }
+  std::size_t running() const override { return behind_.running(); }
   FramePool& frames() { return endpoint_.worker().frames(); }
 
  private:
@@ -173,6 +172,7 @@ class CqlLock final : public LockClient, private Receiver, private member::ViewL
   Drain* drains_ = nullptr;          // resets of this worker that wait for answers
   ResetCounts resets_;
   TaskGroup behind_;
+  TaskGroup patrol_;
 };
 
 extern template class CqlLock<kAllRules>;

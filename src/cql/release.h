@@ -1,6 +1,8 @@
 // Releasing a CQL lock and handing it over (paper sections 4.2, "Lock release workflow", and 4.3).
 #pragma once
 
+#include <algorithm>
+
 #include "cql/cql.h"
 #include "cql/successor.h"
 
@@ -73,7 +75,7 @@ Task<Result<void>> CqlLock<kRules>::hand_over(Record& record, Hold hold, Header 
                                               std::span<std::uint64_t> queue) {
   Worker& worker = endpoint_.worker();
   Time patient_until = worker.now() + options_.patience;
-  Duration pause{};
+  Duration pause{};  // the first refetch follows at once: entries are on their way for microseconds
   const Ticket h{found.ticket.value + 1};
   Ticket owed = h;  // the first that was not granted yet: h until all is settled, but without rule H29
 
@@ -99,9 +101,9 @@ Task<Result<void>> CqlLock<kRules>::hand_over(Record& record, Hold hold, Header 
       if (kRules.refetch_ends_in_reset && somebody_failed(record))
         co_return co_await reset(record, found.epoch);
       patient_until = worker.now() + options_.patience;
-      pause = milliseconds(1);
     }
     co_await worker.sleep_for(pause);
+    pause = std::min(pause.ns == 0 ? microseconds(1) : pause + pause, milliseconds(1));
     Op look = Op::read(hold.lock, queue, Purpose::refetch);
     const Result<void> posted = co_await endpoint_.post(look);
     if (!posted) co_return co_await settle(hold.lock, posted.error());

@@ -161,9 +161,16 @@ Task<Result<void>> CqlLock<kRules>::drain(Record& record, Epoch epoch) {
   for (const member::Member& m : membership.known().members) {
     if (!kRules.drain_self && m == membership.self()) continue;
     drained.awaited.push_back(m);
-    endpoint_.send(m.first_endpoint, ResetMessage{MessageKind::signal, record.lock, epoch, m.slot,
-                                                  membership.self().incarnation, m.incarnation}
-                                         .to_message());
+  }
+  const std::vector<member::Member> asked = drained.awaited;  // it shrinks as answers come
+  for (const member::Member& m : asked) {
+    const ResetMessage signal{MessageKind::signal,           record.lock,  epoch, m.slot,
+                              membership.self().incarnation, m.incarnation};
+    if (m == membership.self()) {
+      on_signal(endpoint_.id(), signal);
+    } else {
+      endpoint_.send(m.first_endpoint, signal.to_message());
+    }
   }
   co_await drained;  // ends: every member answers when its holders are done, or is removed
   if (membership.evicted()) co_return Failure{Errc::evicted};
@@ -270,9 +277,13 @@ void CqlLock<kRules>::answer_if_quiet(Record& record) {
   });
   const member::Member& self = self_.membership.self();
   for (const Claim& claim : owed) {
-    endpoint_.send(claim.claimant, ResetMessage{MessageKind::answer, record.lock, claim.epoch,
-                                                self.slot, claim.incarnation, self.incarnation}
-                                       .to_message());
+    const ResetMessage answer{MessageKind::answer, record.lock,       claim.epoch,
+                              self.slot,           claim.incarnation, self.incarnation};
+    if (claim.claimant == endpoint_.id()) {
+      on_answer(answer);
+    } else {
+      endpoint_.send(claim.claimant, answer.to_message());
+    }
   }
 }
 

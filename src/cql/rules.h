@@ -82,11 +82,14 @@ inline constexpr std::array kRuleInfos{
              "a claimant asks everybody but itself to get out of the way", true},
     RuleInfo{"H30", "view-after-claim", without(&Rules::view_after_claim),
              "a claimant drains those that it knows, and not those that joined meanwhile", true},
-    RuleInfo{"H31", "take-over", without(&Rules::ask_before_take_over, &Rules::view_after_claim),
-             "a claim is taken over if the claimant is unknown, without asking the coordinator, and only "
-             "those that are known are drained", true},
+    RuleInfo{
+        "H31", "take-over", without(&Rules::ask_before_take_over, &Rules::view_after_claim),
+        "a claim is taken over if the claimant is unknown, without asking the coordinator, and only "
+        "those that are known are drained",
+        true},
     RuleInfo{"H18", "adopt", without(&Rules::adopt_own_claim),
-             "nobody adopts a claim of its own that an earlier incarnation left, nor is asked about it", true},
+             "nobody adopts a claim of its own that an earlier incarnation left, nor is asked about it",
+             true},
     RuleInfo{"H6", "stale-entry",
              without(&Rules::epochs_match, &Rules::tickets_never_go_back, &Rules::answer_when_quiet),
              "entries and grants have no epoch, tickets start again at each reset, and a member "

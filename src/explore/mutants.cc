@@ -14,8 +14,8 @@ namespace {
 
 template <cql::Rules kRules>
 std::unique_ptr<locks::LockFamily> make(std::uint32_t members, const LockShape& shape,
-                                        cql::Options options) {
-  return std::make_unique<locks::CqlFamily<kRules>>(members, shape, options);
+                                        cql::Options options, Memberships memberships) {
+  return std::make_unique<locks::CqlFamily<kRules>>(members, shape, options, memberships);
 }
 
 template <std::size_t... kIndex>
@@ -37,10 +37,11 @@ Result<LeftOut, std::string> find_rule(std::string_view name) {
 }
 
 std::unique_ptr<locks::LockFamily> make_cql_family(LeftOut rule, std::uint32_t members,
-                                                   const LockShape& shape, cql::Options options) {
-  if (!rule) return make<cql::kAllRules>(members, shape, options);
+                                                   const LockShape& shape, cql::Options options,
+                                                   Memberships memberships) {
+  if (!rule) return make<cql::kAllRules>(members, shape, options, memberships);
   static const auto kMakers = makers(std::make_index_sequence<cql::kRuleInfos.size()>{});
-  return kMakers[*rule](members, shape, options);
+  return kMakers[*rule](members, shape, options, memberships);
 }
 
 }  // namespace declock::explore

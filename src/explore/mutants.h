@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -18,8 +19,11 @@ using LeftOut = std::optional<std::size_t>;
 // Takes a hazard's id ("H28") or a rule's name ("writer-owes").
 Result<LeftOut, std::string> find_rule(std::string_view name);
 
+using Memberships = std::span<member::Membership* const>;  // by client; empty: nobody ever fails
+
 // The flat CQL lock, one client per endpoint.
 std::unique_ptr<locks::LockFamily> make_cql_family(LeftOut rule, std::uint32_t members,
-                                                   const LockShape& shape, cql::Options options);
+                                                   const LockShape& shape, cql::Options options,
+                                                   Memberships memberships = {});
 
 }  // namespace declock::explore

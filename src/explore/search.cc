@@ -64,7 +64,7 @@ class Search {
 
   Finding run(const Progress& progress) {
     world_.restart();
-    seen_.insert(world_.engine().digest());
+    seen_.insert(world_.digest());
     nodes_.push_back({});
     for (std::uint32_t at = 0; at < nodes_.size(); ++at) {
       if (over_limit()) return finish(false);
@@ -85,11 +85,29 @@ class Search {
     nodes_[at].first_edge = static_cast<std::uint32_t>(edges_.size());
     load_path(at);
     replay();
-    world_.engine().enabled(choices_);
+    world_.enabled(choices_);
+    const bool at_rest = choices_.empty();
+    if (at_rest && world_.finished() && world_.nothing_behind()) {
+      ends_.push_back(at);
+      world_.check_end();
+      return world_.violation() && settle(*world_.violation());
+    }
+    if (at_rest) rests_.push_back(at);
     bool progress = false;
+    if (try_choices(at, progress)) return true;
+    if (!progress) {
+      if (!at_rest) replay();
+      world_.engine().timers(choices_);
+      if (try_choices(at, progress)) return true;
+    }
+    return !progress && settle(hang());
+  }
+
+  // REQUIRES: the world is in the state `at`. True: a violation was found that ends the search.
+  bool try_choices(std::uint32_t at, bool& progress) {
     for (std::size_t i = 0; i < choices_.size(); ++i) {
       if (i > 0) replay();
-      world_.engine().perform(choices_[i]);
+      world_.perform(choices_[i]);
       if (world_.violation()) {
         path_.push_back(choices_[i]);
         if (settle(*world_.violation())) return true;
@@ -97,18 +115,12 @@ class Search {
         progress = true;
         continue;  // a client that gave up: nothing beyond is of interest
       }
-      const std::uint32_t to = seen_.insert(world_.engine().digest());
+      const std::uint32_t to = seen_.insert(world_.digest());
       if (to == nodes_.size()) nodes_.push_back({at, 0, choices_[i]});
       progress = progress || to != at;
       edges_.push_back(to);
     }
-    if (progress) return false;
-    if (choices_.empty() && world_.finished()) {
-      ends_.push_back(at);
-      world_.check_end();
-      return world_.violation() && settle(*world_.violation());
-    }
-    return settle(hang());
+    return false;
   }
 
   Violation hang() {
@@ -120,7 +132,7 @@ class Search {
   // From every state there must be a way to the end: a circle of several states that nothing leads out of
   // is a hang as well.
   void look_for_livelock() {
-    if (finding_.violation) return;
+    if (finding_.violation && finding_.violation->kind != Violation::Kind::stuck) return;
     std::vector<std::uint32_t> begin(nodes_.size() + 1);  // of each state's predecessors
     for (const std::uint32_t to : edges_) begin[to + 1] += 1;
     std::partial_sum(begin.begin(), begin.end(), begin.begin());
@@ -146,7 +158,10 @@ class Search {
     }
     const auto lost = std::find(can_end.begin(), can_end.end(), false);
     if (lost == can_end.end()) return;
-    load_path(static_cast<std::uint32_t>(lost - can_end.begin()));
+    // The story is clearest where all that is left is to wait.
+    const auto rest =
+        std::find_if(rests_.begin(), rests_.end(), [&](std::uint32_t at) { return !can_end[at]; });
+    load_path(rest != rests_.end() ? *rest : static_cast<std::uint32_t>(lost - can_end.begin()));
     settle(hang());
   }
 
@@ -168,7 +183,7 @@ class Search {
 
   void replay() {
     world_.restart();
-    for (const sim::Choice choice : path_) world_.engine().perform(choice);
+    for (const sim::Choice choice : path_) world_.perform(choice);
   }
 
   Finding finish(bool complete) {
@@ -183,6 +198,7 @@ class Search {
   std::vector<Node> nodes_;           // by the number of the state: in the order of their distance
   std::vector<std::uint32_t> edges_;  // to which state, for each state's choices in turn
   std::vector<std::uint32_t> ends_;   // states in which all is done
+  std::vector<std::uint32_t> rests_;  // states in which nothing can happen but timers
   std::vector<sim::Choice> path_;
   std::vector<sim::Choice> choices_;
   Finding finding_;

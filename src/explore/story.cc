@@ -117,8 +117,18 @@ class Narrator {
 
   std::string letter(const sim::Letter& letter) const {
     if (!decodes_) return fmt::format("message {:#x}", letter.message.words[1]);
-    const cql::Grant grant = cql::Grant::from_message(letter.message);
-    return fmt::format("grant of ticket {}", grant.key.ticket.value);
+    switch (cql::kind_of(letter.message)) {
+      case cql::MessageKind::grant:
+        return fmt::format("grant of ticket {}",
+                           cql::Grant::from_message(letter.message).key.ticket.value);
+      case cql::MessageKind::signal:
+        return "signal of a reset";
+      case cql::MessageKind::answer:
+        return "answer to a reset";
+      case cql::MessageKind::question:
+        return "question about a reset";
+    }
+    return "?";
   }
 
  private:
@@ -169,8 +179,10 @@ std::vector<std::string> tell_story(const Scenario& scenario, const Finding& fin
         who = choice.to;
         break;
       case sim::Choice::Kind::resume:
-        what = who >= World::kImpatience ? "loses patience" : "ends its critical section";
-        who %= World::kImpatience;
+        what = who >= World::kQuestion     ? "is told the current view"
+               : who >= World::kImpatience ? "loses patience"
+                                           : "ends its critical section";
+        who %= who >= World::kQuestion ? std::uint32_t{kClientsMax} : World::kImpatience;
         break;
       case sim::Choice::Kind::timer:
         what = "timer fires";
@@ -178,9 +190,24 @@ std::vector<std::string> tell_story(const Scenario& scenario, const Finding& fin
       case sim::Choice::Kind::complete:
         what = narrator.completion(engine, choice);
         break;
+      case sim::Choice::Kind::crash:
+        what = "crashes";
+        break;
+      case sim::Choice::Kind::remove:
+        what = "is fenced and removed from the view";
+        break;
+      case sim::Choice::Kind::tell:
+        what = "hears of the current view";
+        break;
+      case sim::Choice::Kind::join:
+        what = "joins";
+        break;
+      case sim::Choice::Kind::reset:
+        what = "resets the lock for nothing";
+        break;
     }
     consequences.clear();
-    engine.perform(choice);
+    world.perform(choice);
     lines.push_back(fmt::format("{:3}. {} {}: {}{}", lines.size() + 1,
                                 choice.kind == sim::Choice::Kind::resume ? "client" : party, who, what,
                                 consequences));

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <bit>
 
 #include "base/mix.h"
 
@@ -31,17 +33,158 @@ World::World(const Scenario& scenario) : scenario_(scenario) {
 }
 
 World::~World() {
-  for (Client& client : clients_) client.task.reset();
+  for (Client& client : clients_) {
+    if (auto* mending = dynamic_cast<MendingLockClient*>(client.lock.get())) mending->stop();
+    client.task.reset();
+  }
+}
+
+void World::Known::hear(const member::View& view) {
+  if (view.number <= view_.number) return;
+  view_ = view;
+  world_.engine_->note(self_.first_endpoint, view.number);
+  const std::vector<member::ViewListener*> told = listeners_;
+  for (member::ViewListener* listener : told) listener->on_view(view_);
+}
+
+Task<Result<void>> World::ask_coordinator(Worker&, World& world, std::uint32_t index) {
+  Client& client = world.clients_[index];
+  const auto question = static_cast<std::uint32_t>(std::countr_one(client.asking));
+  client.asking |= 1u << question;
+  co_await world.engine_->pause(static_cast<std::uint8_t>(kQuestion + index + kClientsMax * question),
+                                client.endpoint.id());
+  client.asking &= ~(1u << question);
+  world.known_[index].hear(world.view_);
+  if (world.known_[index].evicted()) co_return Failure{Errc::evicted};
+  co_return Result<void>{};
+}
+
+bool World::nothing_behind() const {
+  if (family_->running() > 0) return false;
+  return std::all_of(clients_.begin(), clients_.end(), [](const Client& client) {
+    const auto* mending = dynamic_cast<const MendingLockClient*>(client.lock.get());
+    return client.behind.running() == 0 && (mending == nullptr || mending->running() == 0);
+  });
+}
+
+void World::enabled(std::vector<sim::Choice>& out) const {
+  using Kind = sim::Choice::Kind;
+  engine_->enabled(out);
+  if (!scenario_.failing()) return;
+  for (const Client& client : clients_) {
+    const auto who = static_cast<std::uint8_t>(client.index);
+    if (client.outside) {
+      out.push_back({Kind::join, who});
+      continue;
+    }
+    const bool may_fail = faults_left_ > 0 && !client.dead && !client.removed && !client.done;
+    if (may_fail) out.push_back({Kind::crash, who});
+    if (!client.removed && (client.dead || may_fail)) out.push_back({Kind::remove, who});
+    if (client.dead || client.removed) continue;
+    if (known_[client.index].known().number < view_.number) out.push_back({Kind::tell, who});
+    if (resets_left_ > 0 && !client.done) out.push_back({Kind::reset, who});
+  }
+  // A zombie hears of it, some time.
+  for (const Client& client : clients_) {
+    const auto who = static_cast<std::uint8_t>(client.index);
+    if (client.removed && !client.dead && !known_[client.index].evicted()) {
+      out.push_back({Kind::tell, who});
+    }
+  }
+}
+
+void World::perform(sim::Choice choice) {
+  using Kind = sim::Choice::Kind;
+  if (choice.kind < Kind::crash) return engine_->perform(choice);
+  Client& client = clients_[choice.who];
+  switch (choice.kind) {
+    case Kind::crash:
+      return crash(client);
+    case Kind::remove:
+      return remove(client);
+    case Kind::join:
+      return join(client);
+    case Kind::tell:
+      known_[client.index].hear(view_);
+      return engine_->run_what_is_ready();
+    default:
+      resets_left_ -= 1;
+      engine_->note(client.endpoint.id(), ~std::uint64_t{0});
+      return dynamic_cast<MendingLockClient&>(*client.lock).reset_for_nothing(kLock);
+  }
+}
+
+void World::crash(Client& client) {
+  faults_left_ -= 1;
+  client.dead = true;
+  if (!client.done) unfinished_ -= 1;
+  dynamic_cast<MendingLockClient&>(*client.lock).stop();
+  client.task.reset();
+  client.behind.clear();
+  client.lock.reset();
+  engine_->forget_completions(client.endpoint.id());
+}
+
+// Fenced first: nothing that it has sent or sends takes effect any more.
+void World::remove(Client& client) {
+  if (!client.dead) {
+    faults_left_ -= 1;
+    if (!client.done) unfinished_ -= 1;
+  }
+  client.removed = true;
+  if (scenario_.fence) {
+    engine_->revoke(client.endpoint.id(), MnId{0});
+    if (client.holds) leave(client, client.held_as);
+  }
+  std::erase_if(view_.members, [&](const member::Member& m) { return m.slot.value == client.index; });
+  view_.number += 1;
+  view_.removals += 1;
+}
+
+void World::leave(Client& client, Mode mode) {
+  if (!client.holds) return;  // it was fenced meanwhile
+  client.holds = false;
+  holders_.leave(0, mode);
+}
+
+std::uint64_t World::digest() const {
+  std::uint64_t d = engine_->digest();
+  if (!scenario_.failing()) return d;
+  d = mix(d, faults_left_ << 8 | resets_left_);
+  d = mix(d, view_.number);
+  for (const Client& client : clients_) {
+    d = mix(d, (client.dead ? 1 : 0) + (client.removed ? 2 : 0) + (client.done ? 4 : 0) +
+                   (client.outside ? 8 : 0));
+    d = mix(d, known_[client.index].known().number);
+  }
+  return d;
 }
 
 void World::build() {
+  for (Client& client : clients_) {
+    if (auto* mending = dynamic_cast<MendingLockClient*>(client.lock.get())) mending->stop();
+    client.task.reset();
+  }
   clients_.clear();
   family_.reset();
+  known_.clear();
+  memberships_.clear();
+  if (scenario_.failing()) {
+    const auto members = static_cast<std::uint32_t>(scenario_.members());
+    const member::View all = member::FixedMembership{Slot{0}, members, 1}.known();
+    view_ = all;
+    view_.number = 1;
+    view_.members.resize(members - std::min(scenario_.joins, members));
+    for (std::uint32_t i = 0; i < members; ++i) {
+      memberships_.push_back(&known_.emplace_back(*this, i, all.members[i], view_));
+    }
+  }
   if (scenario_.family) {
     family_ = scenario_.family();
   } else if (scenario_.lock == "cql") {
+    const Duration patience = scenario_.failing() ? Duration{1} : cql::Options{}.patience;
     family_ = make_cql_family(scenario_.left_out, static_cast<std::uint32_t>(scenario_.members()),
-                              scenario_.shape(), {.release_read = scenario_.release_read});
+                              scenario_.shape(), {scenario_.release_read, patience}, memberships_);
   } else {
     family_ = locks::make_family({.lock = scenario_.lock,
                                   .cns = static_cast<std::uint32_t>(scenario_.members()),
@@ -51,6 +194,7 @@ void World::build() {
   }
   engine_ = std::make_unique<sim::SteppedEngine>(family_->stride() / 8 + 1);
   engine_->observe(this);
+  if (scenario_.failing()) engine_->count_refetches();
   std::uint32_t index = 0;
   for (std::uint32_t node = 0; node < scenario_.program.size(); ++node) {
     sim::SimEndpoint* shared = nullptr;
@@ -81,6 +225,8 @@ void World::restart() {
   holders_ = audit::Holders{1};
   fairness_.emplace(1, clients_.size());
   unfinished_ = clients_.size();
+  faults_left_ = scenario_.faults;
+  resets_left_ = scenario_.resets;
   updates_ = 0;
   violation_.reset();
   for (Client& client : clients_) {
@@ -89,9 +235,24 @@ void World::restart() {
     client.done = false;
   }
   for (Client& client : clients_) {
-    client.task.emplace(client.run());
-    client.task->start();
+    client.outside = scenario_.failing() && client.index >= view_.members.size();
+    if (!client.outside) begin(client);
   }
+}
+
+void World::begin(Client& client) {
+  client.task.emplace(client.run());
+  client.task->start();
+  if (scenario_.failing()) dynamic_cast<MendingLockClient&>(*client.lock).start_patrol();
+}
+
+// In the view, and then it has access (H30).
+void World::join(Client& client) {
+  client.outside = false;
+  view_.members.push_back(known_[client.index].self());
+  view_.number += 1;
+  known_[client.index].hear(view_);
+  begin(client);
 }
 
 Task<void> World::Client::run() {
@@ -101,6 +262,7 @@ Task<void> World::Client::run() {
     inside = true;
     const Result<void> finished = co_await operate(operation);
     inside = false;
+    if (!finished && removed) co_return;  // it was told so
     if (!finished) {
       world.report(Violation::Kind::stuck,
                    fmt::format("client {} gives up: {}", index, to_string(finished.error())));
@@ -110,7 +272,7 @@ Task<void> World::Client::run() {
   number = 0;
   world.between_operations(*this);
   done = true;
-  world.unfinished_ -= 1;
+  if (!removed) world.unfinished_ -= 1;
   world.tell("is done");
 }
 
@@ -124,7 +286,7 @@ void World::between_operations(const Client& client) {
     progress = mix(progress, other.number);
     quiet = quiet && !other.inside && other.behind.running() == 0;
   }
-  if (quiet) {
+  if (quiet && !scenario_.failing()) {
     engine_->forget(client.endpoint.id(), progress);
   } else {
     engine_->note(client.endpoint.id(), client.number);
@@ -165,7 +327,7 @@ Task<Result<void>> World::Client::operate(Operation operation) {
     co_return Result<void>{};
   }
   if (!hold) co_return Failure{hold.error()};
-  world.enter(index, mode);
+  world.enter(*this, mode);
   if (!hold->object_read) value = world.engine_->memory(MnId{0}).load(world.object().offset);
   if (world.scenario_.piggyback && value != world.updates_) {
     world.report(Violation::Kind::stale_read,
@@ -173,7 +335,7 @@ Task<Result<void>> World::Client::operate(Operation operation) {
   }
   co_await world.engine_->pause(static_cast<std::uint8_t>(index),
                                 endpoint.id());  // the critical section
-  world.holders_.leave(0, mode);
+  world.leave(*this, mode);
   world.tell("leaves");
   if (writes) {
     value += 1;
@@ -194,17 +356,21 @@ Task<void> World::Client::release_behind(Hold hold) {
   }
 }
 
-void World::enter(std::uint32_t client, Mode mode) {
+void World::enter(Client& client, Mode mode) {
   tell(mode == Mode::exclusive ? "enters exclusive" : "enters shared");
+  const bool overtakes = fairness_->granted(client.index).by_queue > 0;
+  if (client.removed && scenario_.fence) return;  // nothing that it does takes effect
+  client.holds = true;
+  client.held_as = mode;
   if (!holders_.enter(0, mode)) {
     report(Violation::Kind::mutual_exclusion,
-           fmt::format("client {} enters while another holds the lock against it", client));
+           fmt::format("client {} enters while another holds the lock against it", client.index));
   }
-  // Only the flat queue promises the order of its fetch-and-adds.
-  if (fairness_->granted(client).by_queue > 0 && scenario_.lock == "cql") {
+  // Only the flat queue promises the order of its fetch-and-adds, and no reset does.
+  if (overtakes && scenario_.lock == "cql" && !scenario_.failing()) {
     report(Violation::Kind::order,
            fmt::format("client {} enters before a conflicting request that was in the queue first",
-                       client));
+                       client.index));
   }
 }
 
@@ -225,11 +391,16 @@ void World::check_end() {
            fmt::format("{} of {} updates are lost", updates_ - updates, updates_));
   }
   if (!scenario_.has_queue()) return;
+  // Whoever failed may have left something that nobody needed to mend.
+  if (scenario_.failing() && view_.removals + faults_left_ < scenario_.faults) return;
+  if (view_.removals > 0) return;
   const Header header = scenario_.shape().header.decode(engine_->memory(MnId{0}).load(0));
   std::uint64_t tickets = 0;  // a ticket per operation, where each client takes its own
   for (const Client& client : clients_) tickets += client.operations.size();
-  if (scenario_.hierarchical()) tickets = header.ticket.value;
-  if (header == Header{.ticket = Ticket{tickets}}) return;
+  if (scenario_.hierarchical() || scenario_.failing()) tickets = header.ticket.value;
+  if (header ==
+      Header{.ticket = Ticket{tickets}, .epoch = scenario_.failing() ? header.epoch : Epoch{}})
+    return;
   report(Violation::Kind::left_over,
          fmt::format("in the end the header says ticket {}, qsize {}, wcnt {}", header.ticket.value,
                      header.qsize, header.wcnt));

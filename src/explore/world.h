@@ -29,6 +29,12 @@ struct Scenario {
   LeftOut left_out{};  // of `cql`
   cql::ReleaseRead release_read = cql::ReleaseRead::adaptive;
   bool piggyback = false;  // sections use an object, with the lock's doorbells
+  // Of `cql`, where each client is a compute node of its own:
+  unsigned faults = 0;  // so many nodes may crash, or be taken for dead wrongly
+  unsigned resets = 0;  // so many times somebody may reset the lock for nothing
+  unsigned joins = 0;   // so many clients, the last ones, join at some moment
+  bool fence = true;
+  bool failing() const { return faults > 0 || resets > 0 || joins > 0; }
   // For tests: a lock that is not in the list.
   std::function<std::unique_ptr<locks::LockFamily>()> family{};
 
@@ -64,7 +70,13 @@ class World final : private sim::EffectObserver {
   void restart();
 
   sim::SteppedEngine& engine() { return *engine_; }
+  // What can happen next, in the network and around it.
+  void enabled(std::vector<sim::Choice>& out) const;
+  void perform(sim::Choice choice);
+  std::uint64_t digest() const;
   bool finished() const { return unfinished_ == 0; }
+  // Nothing goes on behind the clients' backs, but that they watch for failures.
+  bool nothing_behind() const;
   // The first violation seen so far. At the end of a run check_end() looks for left-overs.
   const std::optional<Violation>& violation() const { return violation_; }
   void check_end();
@@ -76,6 +88,8 @@ class World final : private sim::EffectObserver {
   static constexpr RemoteAddr kLock{MnId{0}, 0};
   // A client's impatience acts at any moment, as if it were a client of its own with this number added.
   static constexpr std::uint8_t kImpatience = 64;
+  // The same for what it asks of the coordinator, several things at once.
+  static constexpr std::uint8_t kQuestion = 128;
 
  private:
   struct Client {
@@ -100,6 +114,12 @@ class World final : private sim::EffectObserver {
     std::uint64_t number = 0;  // of the operation that it is in
     bool inside = false;       // of an operation
     bool done = false;
+    bool holds = false;
+    Mode held_as = Mode::shared;
+    bool dead = false;
+    bool removed = false;
+    bool outside = false;      // has not joined yet
+    std::uint32_t asking = 0;  // questions to the coordinator, a bit each
 
     FramePool& frames() { return endpoint.worker().frames(); }
     Task<void> run();
@@ -110,22 +130,55 @@ class World final : private sim::EffectObserver {
     Task<void> release_behind(Hold hold);
   };
 
+  // What a client knows of who is alive.
+  class Known final : public member::Membership {
+   public:
+    Known(World& world, std::uint32_t index, const member::Member& self, const member::View& view)
+        : world_(world), index_(index), self_(self), view_(view) {}
+    const member::Member& self() const override { return self_; }
+    const member::View& known() const override { return view_; }
+    Task<Result<void>> refresh(Worker& worker) override {
+      return ask_coordinator(worker, world_, index_);
+    }
+    bool evicted() const override { return !view_.has(self_); }
+    void listen(member::ViewListener* listener) override { listeners_.push_back(listener); }
+    void unlisten(member::ViewListener* listener) override { std::erase(listeners_, listener); }
+    void hear(const member::View& view);
+
+   private:
+    World& world_;
+    std::uint32_t index_;
+    member::Member self_;
+    member::View view_;
+    std::vector<member::ViewListener*> listeners_;
+  };
+  static Task<Result<void>> ask_coordinator(Worker& worker, World& world, std::uint32_t index);
   void build();
   void on_effect(EndpointId from, const sim::Flight::Step& step) override;
   void tell(std::string_view what) {
     if (told) told(what);
   }
   void between_operations(const Client& client);
-  void enter(std::uint32_t client, Mode mode);
+  void enter(Client& client, Mode mode);
+  void leave(Client& client, Mode mode);
+  void begin(Client& client);
+  void join(Client& client);
+  void crash(Client& client);
+  void remove(Client& client);
   void report(Violation::Kind kind, std::string text);
   RemoteAddr object() const { return kLock + family_->stride(); }
 
   Scenario scenario_;
   std::unique_ptr<sim::SteppedEngine> engine_;
+  member::View view_;  // the coordinator's
+  std::deque<Known> known_;
+  std::vector<member::Membership*> memberships_;
   std::unique_ptr<locks::LockFamily> family_;
+  unsigned faults_left_ = 0;
+  unsigned resets_left_ = 0;
   audit::Holders holders_{1};
   std::optional<audit::Fairness> fairness_;
-  std::deque<Client> clients_;
+  std::deque<Client> clients_;  // `dead` ones have no lock any more
   std::size_t unfinished_ = 0;
   std::uint64_t updates_ = 0;  // exclusive sections that have ended
   std::optional<Violation> violation_;

@@ -173,7 +173,8 @@ Task<Result<Token>> HierWorker<kRules>::token(Hold hold) {
 
 template <cql::Rules kRules>
 Task<Result<void>> HierWorker<kRules>::unlock(Hold hold, Op* object) {
-  LocalLocks::Leave leave = locals_.leave(hold.lock, self_.worker, object != nullptr, endpoint_.worker().now());
+  LocalLocks::Leave leave =
+      locals_.leave(hold.lock, self_.worker, object != nullptr, endpoint_.worker().now());
   Result<void> written;
   if (leave.kind == LocalLocks::Leave::Kind::write_first) {
     written = co_await write(*object);

@@ -86,9 +86,10 @@ void LocalLocks::join(LocalLock& lock, LocalWaiter& waiter) {
 }
 
 bool LocalLocks::may_join(const LocalLock& lock, const LocalWaiter& waiter) const {
-  return lock.state == LocalLock::State::held && lock.may_be_passed_on() && lock.hold.mode == Mode::shared &&
-         lock.held_as == Mode::shared && waiter.mode == Mode::shared &&
-         first_of(lock, Mode::exclusive) == nullptr && policy_.in_time(waiter.asked, lock.remote);
+  return lock.state == LocalLock::State::held && lock.may_be_passed_on() &&
+         lock.hold.mode == Mode::shared && lock.held_as == Mode::shared &&
+         waiter.mode == Mode::shared && first_of(lock, Mode::exclusive) == nullptr &&
+         policy_.in_time(waiter.asked, lock.remote);
 }
 
 void LocalLocks::reset_begins(RemoteAddr addr, Epoch epoch, std::uint32_t mn_incarnation) {
@@ -248,7 +249,8 @@ LocalLocks::Successor LocalLocks::released(RemoteAddr addr) {
 
 LocalLocks::Successor LocalLocks::take_successor(LocalLock& lock, LocalWaiter& waiter) {
   unlink(lock, waiter);
-  ask(lock, waiter, policy_.mode_to_ask(waiter.mode, first_of(lock, Mode::exclusive) != nullptr, section_));
+  ask(lock, waiter,
+      policy_.mode_to_ask(waiter.mode, first_of(lock, Mode::exclusive) != nullptr, section_));
   return {&waiter, lock.asked_for};
 }
 

@@ -65,7 +65,7 @@ struct LocalLock {
     std::uint32_t mn_incarnation;
   };
   std::optional<Reset> reset;    // the last that began; a hold of that epoch must not be passed on
-  Time since;  // when the first of the holders got it
+  Time since;                    // when the first of the holders got it
   std::uint32_t joins = 0;       // readers that joined since somebody looked at the queue
   Time looked;                   // when that was
   WorkerId releasing_worker;     // state releasing

@@ -56,6 +56,19 @@ class LockClient {
   virtual bool may_release_behind(Mode) const { return true; }
 };
 
+// A lock that mends itself after failures.
+class MendingLockClient : public LockClient {
+ public:
+  // Watches over what this client waits for, for as long as it lives: needed where members can fail. Call once.
+  virtual void start_patrol() = 0;
+  // Starts a reset that nobody needs.
+  virtual void reset_for_nothing(RemoteAddr lock) = 0;
+  // As a process that is killed: it says nothing to anybody any more.
+  virtual void stop() = 0;
+  // Resets and the like that are under way.
+  virtual std::size_t running() const = 0;
+};
+
 // A lock that need not be waited for to the end (DecLock's; design of try and time-outs: docs/HIERARCHY.md).
 class TimedLockClient : public LockClient {
  public:

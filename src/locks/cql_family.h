@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <memory>
+#include <span>
 
 #include "cql/cql.h"
 #include "locks/family.h"
@@ -12,17 +13,21 @@ namespace declock::locks {
 template <cql::Rules kRules = cql::kAllRules>
 class CqlFamily final : public LockFamily {
  public:
-  CqlFamily(std::uint32_t members, const LockShape& shape, cql::Options options)
-      : members_(members), shape_(shape), options_(options) {}
+  // With memberships, by client; otherwise nobody ever fails.
+  CqlFamily(std::uint32_t members, const LockShape& shape, cql::Options options,
+            std::span<member::Membership* const> memberships = {})
+      : members_(members), shape_(shape), options_(options), given_(memberships) {}
 
   std::uint64_t stride() const override { return shape_.bytes(); }
   std::unique_ptr<LockClient> client(const Seat& seat) override {
     const Slot slot{static_cast<std::uint16_t>(seat.endpoint.id().value)};
     Alone& alone = alone_.emplace_back(slot, members_);
-    return std::make_unique<cql::CqlLock<kRules>>(
-        seat.endpoint, shape_, cql::Party{alone.membership, alone.requests}, options_);
+    member::Membership& membership = given_.empty() ? alone.membership : *given_[slot.value];
+    return std::make_unique<cql::CqlLock<kRules>>(seat.endpoint, shape_,
+                                                  cql::Party{membership, alone.requests}, options_);
   }
   bool restart() override {
+    if (!given_.empty()) return false;
     for (Alone& alone : alone_) alone.requests.clear();
     return true;
   }
@@ -36,6 +41,7 @@ class CqlFamily final : public LockFamily {
   std::uint32_t members_;
   LockShape shape_;
   cql::Options options_;
+  std::span<member::Membership* const> given_;
   std::deque<Alone> alone_;
 };
 

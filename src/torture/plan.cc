@@ -73,7 +73,9 @@ std::string describe(const Plan& plan) {
       "reads{}{}",
       plan.nodes, plan.nodes_max, plan.clients, plan.workers, plan.mns, plan.locks,
       static_cast<int>(plan.policy.kind), plan.read_ratio * 100, plan.piggyback ? ", piggyback" : "",
-      plan.near_wrap ? ", tickets about to wrap" : plan.old_claim ? ", an old claim" : "");
+      plan.near_wrap   ? ", tickets about to wrap"
+      : plan.old_claim ? ", an old claim"
+                       : "");
   if (plan.delayed_one_in > 0) text += fmt::format(", 1 chain in {} delayed", plan.delayed_one_in);
   if (plan.unknown_one_in > 0) text += fmt::format(", 1 outcome in {} unknown", plan.unknown_one_in);
   return text;

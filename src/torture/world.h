@@ -65,7 +65,8 @@ class World {
     for (std::uint32_t i = 0; i < plan.locks; ++i) {
       Header header;
       if (plan.near_wrap) header.ticket = Ticket{shape_.ticket_limit().value - 20};
-      if (plan.old_claim) header.reset_id = ResetId{1 << 2 | 1};  // of the first slot, as its first incarnation
+      if (plan.old_claim)
+        header.reset_id = ResetId{1 << 2 | 1};  // of the first slot, as its first incarnation
       engine_.memory(lock(i).mn).store(lock(i).offset, shape_.header.encode(header));
     }
     for (std::uint32_t i = 0; i < plan.nodes; ++i) start(i);

@@ -201,6 +201,58 @@ INSTANTIATE_TEST_SUITE_P(Locks, Impatient,
                                          Other{"declock-slack", "ew+x;w"}, Other{"declock-tf", "W+e;x"},
                                          Other{"declock-pf", "W;e;w"}));
 
+// Failures at every moment, on the production code.
+struct Failing {
+  const char* program;
+  unsigned faults;
+  unsigned resets;
+  unsigned joins;
+};
+void PrintTo(const Failing& failing, std::ostream* out) {
+  *out << failing.program << " " << failing.faults << failing.resets << failing.joins;
+}
+
+Survey explore_failing(const Failing& failing, const char* without = nullptr) {
+  Scenario scenario;
+  scenario.faults = failing.faults;
+  scenario.resets = failing.resets;
+  scenario.joins = failing.joins;
+  if (without != nullptr && std::string_view{without} == "fence") {
+    scenario.fence = false;
+  } else if (without != nullptr) {
+    scenario.left_out = *find_rule(without);
+  }
+  return search_all(scenario, *parse_programs(failing.program), {}, 1);
+}
+
+class CleanWhenFailing : public testing::TestWithParam<Failing> {};
+
+TEST_P(CleanWhenFailing, UnderEveryInterleaving) {
+  const Survey survey = explore_failing(GetParam());
+  EXPECT_TRUE(survey.last.complete);
+  EXPECT_FALSE(survey.last.violation) << survey.last.violation->text;
+}
+INSTANTIATE_TEST_SUITE_P(Small, CleanWhenFailing, testing::Values(Failing{"x;x", 1, 0, 0}));
+
+#ifdef NDEBUG
+INSTANTIATE_TEST_SUITE_P(InRelease, CleanWhenFailing,
+                         testing::Values(Failing{"xx;x", 1, 0, 0}, Failing{"x;x", 0, 1, 0},
+                                         Failing{"w;w", 0, 1, 1}));
+
+TEST(WithoutARule, FailuresDoHarm) {
+  const auto kind = [](const Failing& failing, const char* without) {
+    const Survey survey = explore_failing(failing, without);
+    EXPECT_TRUE(survey.last.violation) << without;
+    return survey.last.violation ? survey.last.violation->kind : Violation::Kind::stuck;
+  };
+  EXPECT_EQ(kind({"w;w", 1, 0, 0}, "fence"), Violation::Kind::mutual_exclusion);
+  EXPECT_TRUE(kind({"x;x", 0, 1, 0}, "answer-while-holding") != Violation::Kind::stuck);
+  EXPECT_EQ(kind({"w;w", 0, 1, 1}, "H30"), Violation::Kind::hang);
+  EXPECT_TRUE(kind({"x;x", 0, 1, 0}, "quiet") != Violation::Kind::stuck);
+  EXPECT_TRUE(kind({"x;x", 0, 1, 0}, "drain-self") != Violation::Kind::stuck);
+}
+#endif
+
 #ifdef NDEBUG
 TEST(Ring, LosesAWaiter) {  // H1
   const Survey survey = explore("w;r;rrrw", QueueLayout::ring);

@@ -186,7 +186,7 @@ TEST(Cql, ARefetchThatFindsAnotherEpochIsDone) {
   EXPECT_FALSE(seen.left);
   EXPECT_GT(lab.engine.counts().of(Purpose::refetch), 5u);
   lab.set_header({.ticket = Ticket{2}, .epoch = Epoch{1}});
-  lab.run(microseconds(10));
+  lab.run(microseconds(200));
   EXPECT_TRUE(seen.left);
   EXPECT_EQ(seen.error, Errc::ok);
 }

@@ -167,6 +167,8 @@ class Engine {
   std::uint64_t trace_hash() const { return trace_; }
 
   virtual Time now() const = 0;
+  // Whatever was made ready from outside.
+  void run_what_is_ready() { run_ready(); }
 
  protected:
   friend class SimWorker;

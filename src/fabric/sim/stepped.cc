@@ -56,9 +56,12 @@ void SteppedEngine::enabled(std::vector<Choice>& out) const {
                         static_cast<std::uint8_t>(letters_[i].to.value)};
     if (find_letter(choice) == i) out.push_back(choice);
   }
-  if (!out.empty()) return;
-  for (const Alarm& alarm : alarms_) {
-    out.push_back({Choice::Kind::timer, static_cast<std::uint8_t>(alarm.worker)});
+}
+
+void SteppedEngine::timers(std::vector<Choice>& out) const {
+  out.clear();
+  for (std::uint32_t i = 0; i < alarms_.size(); ++i) {
+    out.push_back({Choice::Kind::timer, static_cast<std::uint8_t>(alarms_[i].worker), 0, i});
   }
 }
 
@@ -66,6 +69,7 @@ void SteppedEngine::perform(Choice choice) {
   switch (choice.kind) {
     case Choice::Kind::effect:
       take_next(lanes_[choice.who]);
+      forget_the_dead(lanes_[choice.who]);
       break;
     case Choice::Kind::complete: {
       Lane& lane = lanes_[choice.who];
@@ -95,14 +99,14 @@ void SteppedEngine::perform(Choice choice) {
       break;
     }
     case Choice::Kind::timer: {
-      const auto at = std::find_if(alarms_.begin(), alarms_.end(),
-                                   [&](const Alarm& a) { return a.worker == choice.who; });
-      const Alarm alarm = *at;
-      alarms_.erase(at);
+      const Alarm alarm = alarms_[choice.variant];
+      alarms_.erase(alarms_.begin() + static_cast<std::ptrdiff_t>(choice.variant));
       now_ = std::max(now_, alarm.when);
       fire(*alarm.timer);
       break;
     }
+    default:
+      CHECK(false);
   }
 }
 
@@ -126,6 +130,15 @@ void SteppedEngine::on_arm(std::uint32_t worker, Timer& timer, Time when) {
 
 void SteppedEngine::on_disarm(Timer& timer) {
   std::erase_if(alarms_, [&](const Alarm& a) { return a.timer == &timer; });
+}
+
+// Nobody awaits the completions of a client that is gone.
+void SteppedEngine::forget_the_dead(Lane& lane) {
+  while (!lane.flights.empty() && lane.flights.front()->doorbell == nullptr &&
+         lane.flights.front()->taken == lane.flights.front()->count) {
+    discard(*lane.flights.front());
+    lane.flights.erase(lane.flights.begin());
+  }
 }
 
 // The first chain whose effects are not all done.
@@ -269,7 +282,9 @@ void SteppedEngine::observe_completion(Lane& lane, const Flight& flight) {
   bool swaps = false;
   for (std::size_t i = 0; i < flight.count; ++i) {
     const Flight::Step& step = flight.steps[i];
-    swaps = swaps || is_atomic(step.kind);
+    // Who looks after a reset counts how often it has seen the same, too.
+    swaps = swaps || is_atomic(step.kind) || step.purpose == Purpose::reset ||
+            (refetches_count_ && step.purpose == Purpose::refetch);
     seen = mix(seen, step.addr.packed() ^ step.operand);
     if (is_atomic(step.kind)) seen = mix(seen, step.old);
     changed = changed || step.changes_memory();

@@ -30,7 +30,13 @@ struct Choice {
     complete,  // the oldest chain of `who` completes; its reads see combination `variant`
     deliver,   // the oldest message from `who` to `to` arrives
     resume,    // client `who`, paused of its own will, goes on
-    timer,     // a timer of worker `who` fires
+    timer,     // a timer of worker `who` fires, the one with number `variant`
+    // Not of the network, but of the world around it:
+    crash,   // the compute node `who` dies; what it has sent goes on
+    remove,  // `who`, dead or wrongly suspected, is fenced and removed from the view
+    tell,    // `who` hears of the current view
+    reset,   // `who` resets the lock for nothing
+    join,    // `who` is in the view from now on, and begins
   };
   Kind kind;
   std::uint8_t who = 0;
@@ -45,8 +51,11 @@ class SteppedEngine final : public Engine {
 
   SimEndpoint& add_endpoint(SimWorker& worker) override;
 
-  // Timers are offered only when nothing else can happen.
+  // All but timers: those are for when nothing else can happen, or nothing that changes anything.
   void enabled(std::vector<Choice>& out) const;
+  void timers(std::vector<Choice>& out) const;
+  // Whoever was at this endpoint is gone.
+  void forget_completions(EndpointId who) { forget_the_dead(lanes_[who.value]); }
   void perform(Choice choice);
   std::uint64_t digest() const;
 
@@ -82,6 +91,8 @@ class SteppedEngine final : public Engine {
   Pause pause(std::uint8_t client, EndpointId at) { return {*this, client, at}; }
 
   Time now() const override { return now_; }
+  // Clients count their refetches, and do something else after a few.
+  void count_refetches() { refetches_count_ = true; }
 
   // For stories: the step that `effect` would take, the chain that `complete` would complete, the
   // letter that `deliver` would deliver, what a read of it would see; and everything that is posted or
@@ -134,6 +145,7 @@ class SteppedEngine final : public Engine {
   void begin_reads(Lane& lane);
   void begin_read(Flight& flight);
   void take_next(Lane& lane);
+  void forget_the_dead(Lane& lane);
   void show_to_open_reads(const Flight::Step& step);
   std::size_t variants(const Flight& flight) const;
   static std::vector<std::uint64_t> words_seen(const Sight& seen, std::size_t& variant);
@@ -142,6 +154,7 @@ class SteppedEngine final : public Engine {
   std::size_t find_letter(const Choice& choice) const;
 
   std::size_t words_;
+  bool refetches_count_ = false;
   Time now_;
   std::vector<Lane> lanes_;
   std::vector<Letter> letters_;  // in the order in which they were sent
