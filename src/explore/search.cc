@@ -113,7 +113,8 @@ class Search {
         if (settle(*world_.violation())) return true;
         path_.pop_back();
         progress = true;
-        continue;  // a client that gave up: nothing beyond is of interest
+        ends_.push_back(at);
+        continue;  // a client that gave up, and said so: nothing beyond is of interest
       }
       const std::uint32_t to = seen_.insert(world_.digest());
       if (to == nodes_.size()) nodes_.push_back({at, 0, choices_[i]});
@@ -197,7 +198,7 @@ class Search {
   StateSet seen_;
   std::vector<Node> nodes_;           // by the number of the state: in the order of their distance
   std::vector<std::uint32_t> edges_;  // to which state, for each state's choices in turn
-  std::vector<std::uint32_t> ends_;   // states in which all is done
+  std::vector<std::uint32_t> ends_;   // states in which all is done, or somebody gives up next
   std::vector<std::uint32_t> rests_;  // states in which nothing can happen but timers
   std::vector<sim::Choice> path_;
   std::vector<sim::Choice> choices_;
