@@ -11,6 +11,7 @@
 #include "audit/fairness.h"
 #include "audit/holders.h"
 #include "bench/zipf.h"
+#include "member_sim/sim_cluster.h"
 #include "runtime/task_group.h"
 #include "sim/timed.h"
 
@@ -20,6 +21,12 @@ namespace {
 // After the end of the run clients finish the operation that they are in. If none has finished one for this
 // much virtual time, those that are left never will.
 constexpr Duration kPatience = seconds(10);
+
+// What a timeline counts by.
+constexpr Duration kBucket = milliseconds(10);
+// A memory node that was killed is back after this time, and suspicion takes that long.
+constexpr Duration kMemoryDown = milliseconds(100);
+constexpr Duration kLease = milliseconds(20);
 
 // Before the clients start, the compute nodes' clocks meet for the first time.
 constexpr Duration kSettling = milliseconds(1);
@@ -84,11 +91,18 @@ struct Client {
   TaskGroup behind;  // releases that nobody waits for
   std::optional<Task<void>> task;
   bool failed = false;
+  bool killed = false;
+  struct Inside {
+    std::uint64_t which;
+    Mode mode;
+  };
+  std::optional<Inside> inside;  // of a critical section
 
   FramePool& frames() { return worker.frames(); }
-  bool done() const { return task->done() && behind.running() == 0; }
+  bool done() const { return killed || (task->done() && behind.running() == 0); }
   Task<void> run();
   Task<Result<void>> operate(std::span<std::uint64_t> object);
+  Task<Result<void>> access(Op op);
   Task<Result<void>> read_object(RemoteAddr addr, std::span<std::uint64_t> object, std::uint32_t times);
   Task<void> release_behind(Hold hold);
   void give_up(Errc error);
@@ -108,7 +122,10 @@ class Micro final : private sim::EffectObserver, private hier::HandOverObserver 
   void on_effect(EndpointId from, const sim::Flight::Step& step) override;
   void handed_over(Timestamp asked, std::optional<Timestamp> remote) override;
   std::unique_ptr<locks::LockFamily> make_family();
-  void entered(const Client& client, std::uint64_t which, Mode mode, Duration waited);
+  void entered(Client& client, std::uint64_t which, Mode mode, Duration waited);
+  void leave(Client& client);
+  void kill();
+  member::Membership& join(std::uint32_t cn, std::span<Endpoint* const> endpoints);
   bool measuring() const { return engine_.now() >= measure_from_ && engine_.now() < measure_until_; }
   void run_until(Time end, const std::function<void(double)>& progress);
   void measure_clocks();
@@ -121,6 +138,10 @@ class Micro final : private sim::EffectObserver, private hier::HandOverObserver 
   Placement placement_;
   Zipf zipf_;
   sim::TimedEngine engine_;
+  std::unique_ptr<member::SimCluster> cluster_;                      // where somebody is killed
+  std::vector<std::unique_ptr<member::SimMembership>> memberships_;  // by CN
+  std::vector<sim::SimWorker*> first_workers_;                       // by CN
+  bool memory_lost_ = false;
   audit::Holders holders_;
   audit::Fairness fairness_;
   Time measure_from_;
@@ -146,12 +167,30 @@ Micro::Micro(const MicroConfig& config, std::unique_ptr<locks::LockFamily> famil
     result_.fifo_violations = 0;
   }
   CHECK(config.workers >= 1 && config.workers <= config.clients);
+  if (config.kill) {
+    cluster_ = std::make_unique<member::SimCluster>(
+        engine_,
+        member::SimCluster::Config{
+            .slots = config.cns, .mns = config.mns, .workers = config.workers, .lease = kLease});
+    cluster_->on_fenced = [this](const member::Member& m) {
+      for (Client& client : clients_) {
+        if (client.index / config_.clients == m.slot.value) leave(client);
+      }
+    };
+    cluster_->on_lost = [this](MnId) {
+      memory_lost_ = true;
+      for (Client& client : clients_) leave(client);
+    };
+  }
   Prng clocks{config.seed, 2'000'000};
   for (std::uint32_t cn = 0; cn < config.cns; ++cn) {
     std::vector<sim::SimWorker*> workers;
     const sim::Skew skew{Duration{either_way(clocks, config.nic.clock_offset_max_ns)},
                          either_way(clocks, config.nic.clock_drift_max_ppb)};
-    for (std::uint32_t i = 0; i < config.workers; ++i) workers.push_back(&engine_.add_worker(skew));
+    for (std::uint32_t i = 0; i < config.workers; ++i) {
+      workers.push_back(&engine_.add_worker(skew, sim::Party{cn + 1}));
+    }
+    first_workers_.push_back(workers[0]);
     std::vector<Endpoint*> endpoints;  // by worker, or by client
     const bool shared = family_->endpoint_per_worker();
     for (std::uint32_t i = 0; i < (shared ? config.workers : config.clients); ++i) {
@@ -171,6 +210,7 @@ Micro::~Micro() {
   for (Client& client : clients_) client.task.reset();
   clients_.clear();
   family_.reset();  // before the engine that it runs on
+  memberships_.clear();
 }
 
 void Micro::on_effect(EndpointId from, const sim::Flight::Step& step) {
@@ -182,7 +222,33 @@ void Micro::on_effect(EndpointId from, const sim::Flight::Step& step) {
 std::unique_ptr<locks::LockFamily> Micro::make_family() {
   locks::FamilyConfig config = config_.family();
   config.hand_overs = this;
+  if (config_.kill) {
+    config.join = [this](std::uint32_t cn,
+                         std::span<Endpoint* const> endpoints) -> member::Membership& {
+      return join(cn, endpoints);
+    };
+  }
   return locks::make_family(config);
+}
+
+member::Membership& Micro::join(std::uint32_t cn, std::span<Endpoint* const> endpoints) {
+  memberships_.push_back(cluster_->join(endpoints[0]->id(), *first_workers_[cn]));
+  return *memberships_.back();
+}
+
+void Micro::kill() {
+  const MicroConfig::Kill& victim = *config_.kill;
+  if (victim.memory)
+    return cluster_->restart(MnId{static_cast<std::uint16_t>(victim.node)}, kMemoryDown);
+  for (Client& client : clients_) {
+    if (client.index / config_.clients != victim.node) continue;
+    client.killed = true;
+    client.task.reset();
+    client.behind.clear();
+    client.lock.reset();
+  }
+  family_->kill(victim.node);
+  memberships_[victim.node].reset();
 }
 
 void Micro::handed_over(Timestamp asked, std::optional<Timestamp> remote) {
@@ -201,7 +267,7 @@ Task<void> Client::run() {
     co_await worker.sleep_for(think);
     if (failed || micro.engine_.now() >= micro.measure_until_) co_return;
     const Result<void> done = co_await operate(object.words());
-    if (done) continue;
+    if (done || done.error() == Errc::mn_restarted) continue;
     give_up(done.error());
     co_return;
   }
@@ -235,17 +301,20 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
   micro.entered(*this, which, mode, entered - called);
 
   if (hold->object_read) reads -= 1;
+  write.incarnation = config.kill ? hold->mn_incarnation : 0;
   Result<void> posted = co_await read_object(addr, object, reads);
-  if (!posted) co_return posted;
-  if (writes) {
+  if (writes && posted) {
     // A section of one WRITE has no READ to learn the counter from; a look at the memory costs nothing.
     if (config.cs_ops == 1) object[0] = micro.engine_.memory(addr.mn).load(addr.offset);
     object[0] += 1;
-    if (!config.piggyback) posted = co_await endpoint.post(write);
-    if (!posted) co_return posted;
+    if (!config.piggyback) posted = co_await access(write);
   }
   const Time leaving = worker.now();
-  micro.holders_.leave(which, mode);
+  micro.leave(*this);
+  if (!posted) {  // the memory node was lost; the hold is void, and release says so
+    const Result<void> released = co_await lock->release(*hold);
+    co_return released ? posted : released;
+  }
 
   const bool write_along = config.piggyback && writes;
   if (config.piggyback && !writes && lock->may_release_behind(mode)) {
@@ -259,6 +328,10 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
   if (micro.measuring()) {
     const Time done = worker.now();
     result.ops += 1;
+    if (config.kill) {
+      result.timeline[static_cast<std::size_t>((micro.engine_.now() - micro.measure_from_).ns /
+                                               kBucket.ns)] += 1;
+    }
     result.data_ns.add(static_cast<std::uint64_t>((leaving - entered).ns));
     result.release_ns.add(static_cast<std::uint64_t>((done - leaving).ns));
     result.op_ns.add(static_cast<std::uint64_t>((done - called).ns));
@@ -269,20 +342,36 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
 Task<Result<void>> Client::read_object(RemoteAddr addr, std::span<std::uint64_t> object,
                                        std::uint32_t times) {
   for (std::uint32_t i = 0; i < times; ++i) {
-    Op read = Op::read(addr, object, Purpose::data);
-    const Result<void> posted = co_await endpoint.post(read);
+    const Result<void> posted = co_await access(Op::read(addr, object, Purpose::data));
     if (!posted) co_return posted;
   }
   co_return Result<void>{};
 }
 
-Task<void> Client::release_behind(Hold hold) {
-  const Result<void> released = co_await lock->release(hold);
-  if (!released) give_up(released.error());
+// As often as it takes: the client holds the lock, so doing it once more does no harm.
+Task<Result<void>> Client::access(Op op) {
+  for (;;) {
+    const Result<void> done = co_await endpoint.post(op);
+    if (done || done.error() != Errc::outcome_unknown) co_return done;
+    const Result<void> closed = co_await endpoint.reconnect(op.addr.mn);
+    if (!closed) co_return closed;
+  }
 }
 
-void Micro::entered(const Client& client, std::uint64_t which, Mode mode, Duration waited) {
+Task<void> Client::release_behind(Hold hold) {
+  const Result<void> released = co_await lock->release(hold);
+  if (!released && released.error() != Errc::mn_restarted) give_up(released.error());
+}
+
+void Micro::leave(Client& client) {
+  if (!client.inside) return;  // what it held was lost meanwhile
+  holders_.leave(client.inside->which, client.inside->mode);
+  client.inside.reset();
+}
+
+void Micro::entered(Client& client, std::uint64_t which, Mode mode, Duration waited) {
   holders_.enter(which, mode);
+  client.inside = {which, mode};
   const audit::Fairness::Overtakes overtakes = fairness_.granted(client.index);
   if (!measuring()) return;
   const auto ns = static_cast<std::uint64_t>(waited.ns);
@@ -304,6 +393,11 @@ MicroResult Micro::run(const std::function<void(double)>& progress) {
   }
   run_until(measure_from_, progress);
   const OpCounts before = engine_.counts();
+  if (config_.kill) {
+    result_.timeline.resize(static_cast<std::size_t>(config_.duration.ns / kBucket.ns + 1));
+    run_until(measure_from_ + config_.kill->at, progress);
+    kill();
+  }
   run_until(measure_until_, progress);
   result_.counts = engine_.counts();
   result_.counts -= before;
@@ -314,7 +408,8 @@ MicroResult Micro::run(const std::function<void(double)>& progress) {
   drain(progress);
   result_.local_table_bytes_max = family_->local_table_bytes_max();
   result_.violations = holders_.violations();
-  if (config_.cs_ops > 0) result_.lost_updates = count_lost_updates();
+  result_.resets = family_->resets();
+  if (config_.cs_ops > 0 && !memory_lost_) result_.lost_updates = count_lost_updates();
   result_.trace_hash = engine_.trace_hash();
   result_.events = engine_.events();
   result_.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
@@ -387,6 +482,18 @@ Result<void, std::string> validate(const MicroConfig& config) {
   if (config.slots != 0 && config.slots < members) {
     return Failure{fmt::format("--slots {} is too few for {} clients; a queue needs a slot for each",
                                config.slots, members)};
+  }
+  if (config.kill && !config.lock.starts_with("declock-")) {
+    return Failure{
+        fmt::format("--kill is for the declock- locks; {} does not survive failures", config.lock)};
+  }
+  if (config.kill && config.kill->node >= (config.kill->memory ? config.mns : config.cns)) {
+    return Failure{fmt::format("--kill {}:{}: there are {}, numbered from 0",
+                               config.kill->memory ? "mn" : "cn", config.kill->node,
+                               config.kill->memory ? config.mns : config.cns)};
+  }
+  if (config.kill && config.kill->at >= config.duration) {
+    return Failure{std::string{"--kill comes after the end of --duration"}};
   }
   if (config.workers > config.clients) {
     return Failure{

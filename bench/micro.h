@@ -39,9 +39,25 @@ struct MicroConfig {
   std::uint64_t seed = 1;
   double cn_latency = 1;  // factor on the latency of messages between CNs
   sim::NicModel nic;
+  // A compute node that dies, or a memory node that restarts with fresh memory, at this moment of the measurement.
+  struct Kill {
+    bool memory = false;
+    std::uint32_t node = 0;
+    Duration at{};
+  };
+  std::optional<Kill> kill{};
 
   locks::FamilyConfig family() const {
-    return {lock, cns, clients, workers, slots, release_read, slack, bound};
+    locks::FamilyConfig config;
+    config.lock = lock;
+    config.cns = cns;
+    config.clients = clients;
+    config.workers = workers;
+    config.slots = slots;
+    config.release_read = release_read;
+    config.slack = slack;
+    config.bound = bound;
+    return config;
   }
 };
 
@@ -64,6 +80,8 @@ struct MicroResult {
   std::uint64_t local_hand_overs = 0;
   Histogram hand_over_late_us;
   std::size_t local_table_bytes_max = 0;
+  cql::ResetCounts resets;                  // over the whole run
+  std::vector<std::uint64_t> timeline;      // operations per 10 ms, where something was killed
   std::optional<Duration> time_sync_error;  // the furthest that two CNs' clocks were apart
   // Over the whole run, to the end of the last operation:
   std::uint64_t violations = 0;

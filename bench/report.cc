@@ -69,7 +69,16 @@ Json config_json(const MicroConfig& c) {
           {"cn_latency", c.cn_latency},
           {"duration", format_duration(c.duration)},
           {"warmup", format_duration(c.warmup)},
+          {"kill", c.kill ? Json(fmt::format("{}:{}@{}", c.kill->memory ? "mn" : "cn", c.kill->node,
+                                             format_duration(c.kill->at)))
+                          : Json()},
           {"nic", Json::parse(sim::to_json(c.nic))}};
+}
+
+Histogram reset_latency(const MicroResult& r) {
+  Histogram ns;
+  for (const Duration took : r.resets.took) ns.add(static_cast<std::uint64_t>(took.ns));
+  return ns;
 }
 
 Json result_json(const MicroConfig& config, const MicroResult& r, std::string_view commit) {
@@ -108,6 +117,9 @@ Json result_json(const MicroConfig& config, const MicroResult& r, std::string_vi
       {"mn_ops_per_op", f.per_op},
       {"refetches_per_release", f.refetches},
       {"messages", r.counts.messages},
+      {"resets", r.resets.done},
+      {"reset_us", latency(reset_latency(r))},
+      {"aborted_acquires", r.resets.aborted},
       {"time_sync_error_us",
        r.time_sync_error ? Json(us(static_cast<std::uint64_t>(r.time_sync_error->ns))) : Json()},
       {"fairness",
@@ -122,10 +134,30 @@ Json result_json(const MicroConfig& config, const MicroResult& r, std::string_vi
         {"hottest_lock_acquire_us",
          {{"p50", us(r.hottest_acquire_ns.quantile(500))},
           {"p99", us(r.hottest_acquire_ns.quantile(990))}}}}},
+      {"timeline", r.timeline},
       {"local_table_bytes_max", r.local_table_bytes_max},
       {"lost_updates", r.lost_updates ? Json(*r.lost_updates) : Json()},
       {"violations", r.violations},
       {"unfinished_clients", r.failures.size()}};
+}
+
+// Throughput before and after, without the buckets around the event itself.
+std::string kill_summary(const MicroConfig& c, const MicroResult& r) {
+  const auto at = static_cast<std::size_t>(c.kill->at.ns / 10'000'000);
+  const auto mean = [&](std::size_t begin, std::size_t end) {
+    double sum = 0;
+    for (std::size_t i = begin; i < end; ++i) sum += static_cast<double>(r.timeline[i]);
+    return end > begin ? sum / static_cast<double>(end - begin) / 1e4 : 0;
+  };
+  const std::size_t end = r.timeline.size() - 1;
+  const double before = mean(0, at);
+  const double after = mean(at + (end - at) / 2, end);
+  return fmt::format(
+      "  killed             {}:{} at {}: {:.3f} M ops/s before, {:.3f} at the end ({:.1f} %); {} "
+      "resets, "
+      "{} acquisitions tried again\n",
+      c.kill->memory ? "mn" : "cn", c.kill->node, format_duration(c.kill->at), before, after,
+      before > 0 ? 100 * after / before : 0, r.resets.done, r.resets.aborted);
 }
 
 // A column of the table: smaller is better, but for throughput.
@@ -214,6 +246,7 @@ std::string summary(const MicroConfig& c, const MicroResult& r) {
   text += fmt::format("  overtakes          {:.3f} per acquire, {} out of queue order\n",
                       ratio(r.overtakes_sum, r.acquires),
                       r.fifo_violations ? fmt::to_string(*r.fifo_violations) : "unknown");
+  if (c.kill) text += kill_summary(c, r);
   if (r.local_hand_overs > 0) {
     text += fmt::format(
         "  local hand-overs   {}, to clients at most {} us later than the first remote one known\n",

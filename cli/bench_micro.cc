@@ -82,6 +82,29 @@ int run(Options& options) {
   return exit_status(runs);
 }
 
+// "cn:1@1s"
+std::optional<bench::MicroConfig::Kill> parse_kill(const std::string& text) {
+  const std::size_t at = text.find('@');
+  if (at == std::string::npos || at < 4 || at > 8 || text[2] != ':') return {};
+  const std::string kind = text.substr(0, 2);
+  const std::string number = text.substr(3, at - 3);
+  const auto when = parse_duration(text.substr(at + 1));
+  const bool digits = number.find_first_not_of("0123456789") == std::string::npos;
+  if ((kind != "cn" && kind != "mn") || !digits || !when) return {};
+  return bench::MicroConfig::Kill{kind == "mn", static_cast<std::uint32_t>(std::stoul(number)), *when};
+}
+
+CLI::Validator kill_validator() {
+  return CLI::Validator{[](std::string& text) -> std::string {
+                          if (parse_kill(text)) return "";
+                          return fmt::format(
+                              "'{}' names nothing to kill; accepted: cn:N@TIME or mn:N@TIME, "
+                              "as in cn:1@1s",
+                              text);
+                        },
+                        ""};
+}
+
 std::vector<std::string> accepted_locks() {
   std::vector<std::string> names = locks::lock_names();
   names.emplace_back("all");
@@ -138,6 +161,11 @@ Action add_bench_micro(CLI::App& bench) {
          "Factor on the latency of messages between compute nodes")
       ->check(factor(1, 1000))
       ->default_str("1x");
+  app.add_option_function<std::string>(
+         "--kill", [&c](const std::string& text) { c.kill = *parse_kill(text); },
+         "DecLock: a compute node that dies, or a memory node that restarts, while measuring")
+      ->check(kill_validator())
+      ->type_name("cn:N@TIME|mn:N@TIME");
   app.add_option("--nic", options->nic,
                  "The network's model: a name or a file ('declock nic' prints one)")
       ->type_name("NAME|FILE");

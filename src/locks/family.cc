@@ -35,7 +35,7 @@ class HierFamily final : public LockFamily {
   HierFamily(const FamilyConfig& config, const hier::Policy& policy)
       : config_(config), policy_(policy), shape_(shape_for(config.cns, config.slots)) {
     CHECK(config.workers <= 256);  // an entry has 8 bits for the worker
-    for (std::uint32_t cn = 0; cn < config.cns; ++cn) {
+    for (std::uint32_t cn = 0; cn < config.cns && !config.join; ++cn) {
       memberships_.emplace_back(Slot{static_cast<std::uint16_t>(cn)}, config.cns, config.workers);
     }
   }
@@ -44,9 +44,14 @@ class HierFamily final : public LockFamily {
   std::unique_ptr<LockClient> client(const Seat& seat) override {
     // The first to come brings the CN's endpoints, which are numbered by CN, then by worker.
     if (nodes_.size() == seat.cn) {
+      member::Membership& membership =
+          config_.join ? config_.join(seat.cn, seat.endpoints) : memberships_[seat.cn];
       nodes_.push_back(std::make_unique<hier::Node<>>(
-          shape_, memberships_[seat.cn], policy_, cql::Options{.release_read = config_.release_read},
+          shape_, membership, policy_, cql::Options{.release_read = config_.release_read},
           seat.endpoints, config_.hand_overs));
+      for (std::size_t w = 0; config_.join && w < seat.endpoints.size(); ++w) {
+        nodes_.back()->worker(w).cql().start_patrol();
+      }
     }
     return nodes_[seat.cn]->client(seat.worker);
   }
@@ -59,6 +64,7 @@ class HierFamily final : public LockFamily {
   std::vector<Time> clocks() const override {
     std::vector<Time> readings;
     for (const auto& node : nodes_) {
+      if (node == nullptr) continue;
       if (node->clock().rounds() == 0) return {};
       readings.push_back(node->clock().now());
     }
@@ -66,13 +72,32 @@ class HierFamily final : public LockFamily {
   }
   std::size_t local_table_bytes_max() const override {
     std::size_t most = 0;
-    for (const auto& node : nodes_) most = std::max(most, node->locals().bytes_max());
+    for (const auto& node : nodes_) {
+      if (node != nullptr) most = std::max(most, node->locals().bytes_max());
+    }
     return most;
   }
   std::size_t running() const override {
     std::size_t sum = 0;
-    for (const auto& node : nodes_) sum += node->running();
+    for (const auto& node : nodes_) sum += node == nullptr ? 0 : node->running();
     return sum;
+  }
+  cql::ResetCounts resets() const override {
+    cql::ResetCounts sum;
+    for (const auto& node : nodes_) {
+      for (std::size_t w = 0; node != nullptr && w < node->workers(); ++w) {
+        const cql::ResetCounts& resets = node->worker(w).cql().resets();
+        sum.done += resets.done;
+        sum.aborted += resets.aborted;
+        sum.took.insert(sum.took.end(), resets.took.begin(), resets.took.end());
+      }
+    }
+    return sum;
+  }
+  void kill(std::uint32_t cn) override {
+    nodes_[cn]->stop();
+    if (cn < syncing_.size()) syncing_[cn]->clear();
+    nodes_[cn].reset();
   }
 
  private:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,6 +26,8 @@ struct FamilyConfig {
   Duration slack = microseconds(200);  // of declock-slack
   std::uint32_t bound = 4;             // of declock-local-bound
   hier::HandOverObserver* hand_overs = nullptr;
+  // DecLock: where compute nodes can fail, gives each its membership when it starts. Otherwise nobody ever does.
+  std::function<member::Membership&(std::uint32_t cn, std::span<Endpoint* const>)> join{};
 };
 
 // Where a client runs.
@@ -49,6 +52,10 @@ class LockFamily {
   virtual void start(RemoteAddr) {}
   // The CNs' synchronised clocks, once they are; empty if there are none.
   virtual std::vector<Time> clocks() const { return {}; }
+  // What was mended so far.
+  virtual cql::ResetCounts resets() const { return {}; }
+  // The compute node dies. REQUIRES: its clients are gone.
+  virtual void kill(std::uint32_t) {}
   // Forgets everything, where that can be done. REQUIRES: all that its clients did is gone.
   virtual bool restart() { return false; }
   // Releases, and acquisitions for waiting clients, that go on behind the clients' backs.

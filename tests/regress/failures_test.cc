@@ -24,9 +24,9 @@ class Cluster {
       Node& node = nodes.emplace_back();
       node.endpoint = &engine.add_endpoint(worker);
       node.membership = members.join(node.endpoint->id(), worker);
-      node.locks = std::make_unique<hier::Node<>>(
-          shape, *node.membership, hier::Policy{}, cql::Options{.patience = milliseconds(1)},
-          std::span<Endpoint* const>{&node.endpoint, 1});
+      node.locks = std::make_unique<hier::Node<>>(shape, *node.membership, hier::Policy{},
+                                                  cql::Options{.patience = milliseconds(1)},
+                                                  std::span<Endpoint* const>{&node.endpoint, 1});
       node.locks->worker(0).cql().start_patrol();
       node.client = node.locks->client(0);
     }
@@ -93,8 +93,8 @@ TEST(Regress, AZombiesWriteNeverLands) {  // H4, H5
                                   microseconds(100), 666, zombie));
   cluster.run(microseconds(50));
   cluster.engine.pause(sim::Party{1});  // inside its section
-  cluster.start(1, hold_and_write(second.endpoint->worker(), *second.endpoint, *second.client, {}, 7,
-                                  next));
+  cluster.start(
+      1, hold_and_write(second.endpoint->worker(), *second.endpoint, *second.client, {}, 7, next));
   cluster.run(milliseconds(20));
   EXPECT_EQ(next, Errc::ok);
   EXPECT_EQ(cluster.engine.memory(MnId{0}).load(kObject.offset), 7u) << "the lock was given away";

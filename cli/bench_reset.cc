@@ -1,0 +1,55 @@
+// declock bench reset
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "bench/reset.h"
+#include "commands.h"
+#include "commit.h"
+#include "exit_codes.h"
+#include "options.h"
+#include "output.h"
+
+namespace declock::cli {
+namespace {
+
+struct Options {
+  std::uint32_t resets = 100;
+  std::uint64_t seed = 1;
+  std::string json;
+};
+
+int run(const Options& options) {
+  const std::atomic<bool>& stop = interrupted();
+  ResultFile json{options.json};
+  std::vector<bench::ResetResult> results;
+  const std::vector<bench::ResetConfig> series = bench::reset_series(options.seed, options.resets);
+  {
+    ProgressLine line;
+    for (const bench::ResetConfig& config : series) {
+      if (stop) throw CannotRun("interrupted; no result was written");
+      line.show(fmt::format("{} of {}: {} compute nodes x {} clients", results.size() + 1,
+                            series.size(), config.cns, config.clients));
+      results.push_back(bench::run_reset(config));
+    }
+  }
+  json.write(bench::reset_json(results, DECLOCK_COMMIT));
+  if (!json.is_standard_output()) fmt::print("{}", bench::reset_table(results));
+  return kFine;
+}
+
+}  // namespace
+
+Action add_bench_reset(CLI::App& bench) {
+  CLI::App& app = *bench.add_subcommand(
+      "reset", "How long a reset of a lock in use takes, by clients and compute nodes");
+  auto options = std::make_shared<Options>();
+  app.add_option("--resets", options->resets, "Resets per row")->check(whole_number(1, 100'000));
+  app.add_option("--seed", options->seed, "The same seed gives the same run")
+      ->check(whole_number(0, ~std::uint64_t{0}));
+  app.add_option("--json", options->json, "Write the result there; - is standard output")
+      ->type_name("FILE");
+  return [options] { return run(*options); };
+}
+
+}  // namespace declock::cli
