@@ -103,7 +103,7 @@ Task<Result<typename CqlLock<kRules>::Place>> CqlLock<kRules>::enter(RemoteAddr 
   const Header& found = place.found;
   // Aborted by the epoch that the FAA found, not by when it completed (H3): one that ran in the next epoch
   // counts there, and would be a ghost.
-  const bool signalled = kRules.abort_by_epoch && record->reset_of == found.epoch;
+  const bool signalled = kRules.abort_by_epoch && record->reset_of == Era{found.epoch, incarnation};
   place.aborted = found.reset_id != ResetId{0} || signalled;
   if (place.aborted) co_return place;
   // H24: the ticket is about to repeat. H10: more requests than members: an entry would hit another's.
@@ -113,8 +113,7 @@ Task<Result<typename CqlLock<kRules>::Place>> CqlLock<kRules>::enter(RemoteAddr 
   if (is_free(found, mode)) {
     self_.requests.change(*record, [&](Record& r) {
       r.held = found.end();
-      r.epoch = found.epoch;
-      r.mn_incarnation = incarnation;
+      r.era = {found.epoch, incarnation};
     });
     // The object was read behind the FAA that made this client a holder: nobody writes it any more.
     place.held = Hold{.lock = lock,
@@ -147,8 +146,8 @@ class CqlLock<kRules>::WaitScope {
   WaitScope(CqlLock& lock, Record& record, Waiting& waiting) : lock_(lock), record_(record) {
     lock_.self_.requests.change(record_, [&](Record& r) {
       r.waiting = &waiting;
-      r.mn_incarnation = waiting.key.mn_incarnation;
-      if (r.reset_of == waiting.key.epoch) waiting.state = Waiting::State::aborted;
+      r.era = waiting.key.era;
+      if (r.reset_of == waiting.key.era) waiting.state = Waiting::State::aborted;
     });
   }
   WaitScope(const WaitScope&) = delete;
@@ -157,7 +156,6 @@ class CqlLock<kRules>::WaitScope {
     lock_.self_.requests.change(record_, [](Record& r) {
       if (r.waiting->state == Waiting::State::granted) {
         r.held = r.waiting->key.ticket;
-        r.epoch = r.waiting->key.epoch;
       }
       r.waiting = nullptr;
     });
@@ -189,7 +187,7 @@ Task<Result<std::optional<Hold>>> CqlLock<kRules>::enqueue_and_wait(Record& reco
                                                                     Timestamp asked, Place place) {
   const Header& found = place.found;
   const Ticket ticket = found.end();
-  Waiting waiting{.key = {record.lock, found.epoch, ticket, place.mn_incarnation},
+  Waiting waiting{.key = {record.lock, {found.epoch, place.mn_incarnation}, ticket},
                   .worker = &endpoint_.worker()};
   const WaitScope scope{*this, record, waiting};
   if (waiting.state == Waiting::State::waits) {
@@ -229,7 +227,7 @@ void CqlLock<kRules>::on_grant(const Grant& grant) {
     // H20: a grant that nobody awaits belonged to a wait that a reset aborted: ignored, never released.
     if (r.waiting == nullptr || r.waiting->state != Waiting::State::waits) return;
     GrantKey named = grant.key;
-    if (!kRules.epochs_match) named.epoch = r.waiting->key.epoch;
+    if (!kRules.epochs_match) named.era.epoch = r.waiting->key.era.epoch;
     if (kRules.tickets_match && r.waiting->key != named) return;
     waiting = r.waiting;
     waiting->state = Waiting::State::granted;

@@ -24,32 +24,43 @@ constexpr MessageKind kind_of(const Message& m) {
   return static_cast<MessageKind>(m.words[1] >> 56);
 }
 
+inline constexpr std::uint32_t kIncarnationMask = 0xFF'FFFF;  // as much of one as messages carry
+
+// The life of a lock between two resets. A restarted memory node starts with the same epochs and tickets: without its
+// incarnation, what was sent before the restart would be taken for something new.
+struct Era {
+  Epoch epoch;
+  std::uint32_t mn_incarnation = 1;
+
+  constexpr bool operator==(const Era&) const = default;
+};
+
 // Names one wait.
 struct GrantKey {
   RemoteAddr lock;
-  Epoch epoch;
+  Era era;
   Ticket ticket;
-  std::uint32_t mn_incarnation = 1;  // a restarted memory node starts with the same epochs and tickets
 
   constexpr bool operator==(const GrantKey&) const = default;
 };
 
 struct Grant {
-  static constexpr std::uint32_t kIncarnationMask = 0xFF'FFFF;
-
   GrantKey key;
   // When the first of those who still wait asked, as far as the releaser could see.
   std::optional<Timestamp> waiting_since;
 
   Message to_message() const {
     const std::uint64_t since = waiting_since ? 1 + std::uint64_t{waiting_since->value} : 0;
-    const std::uint64_t incarnation = key.mn_incarnation & kIncarnationMask;
-    return {{key.lock.packed(), key.epoch.value | since << 8 | incarnation << 32, key.ticket.value}};
+    const std::uint64_t incarnation = key.era.mn_incarnation & kIncarnationMask;
+    return {
+        {key.lock.packed(), key.era.epoch.value | since << 8 | incarnation << 32, key.ticket.value}};
   }
   static Grant from_message(const Message& m) {
     const std::uint64_t since = m.words[1] >> 8 & 0x1'FFFF;
-    Grant grant{{RemoteAddr::unpack(m.words[0]), Epoch{static_cast<std::uint8_t>(m.words[1])},
-                 Ticket{m.words[2]}, static_cast<std::uint32_t>(m.words[1] >> 32) & kIncarnationMask},
+    Grant grant{{RemoteAddr::unpack(m.words[0]),
+                 {Epoch{static_cast<std::uint8_t>(m.words[1])},
+                  static_cast<std::uint32_t>(m.words[1] >> 32) & kIncarnationMask},
+                 Ticket{m.words[2]}},
                 {}};
     if (since != 0) grant.waiting_since = Timestamp{static_cast<std::uint16_t>(since - 1)};
     return grant;
@@ -61,21 +72,23 @@ struct Grant {
 struct ResetMessage {
   MessageKind kind;
   RemoteAddr lock;
-  Epoch epoch;
+  Era era;
   Slot asked_slot;
   member::Incarnation claimant;
   member::Incarnation asked;
 
   Message to_message() const {
+    const std::uint64_t mn = era.mn_incarnation & kIncarnationMask;
     return {{lock.packed(),
-             std::uint64_t{static_cast<std::uint8_t>(kind)} << 56 |
-                 std::uint64_t{asked_slot.value} << 8 | epoch.value,
+             std::uint64_t{static_cast<std::uint8_t>(kind)} << 56 | mn << 24 |
+                 std::uint64_t{asked_slot.value} << 8 | era.epoch.value,
              std::uint64_t{claimant.value} << 32 | asked.value}};
   }
   static ResetMessage from_message(const Message& m) {
     return {kind_of(m),
             RemoteAddr::unpack(m.words[0]),
-            Epoch{static_cast<std::uint8_t>(m.words[1])},
+            {Epoch{static_cast<std::uint8_t>(m.words[1])},
+             static_cast<std::uint32_t>(m.words[1] >> 24) & kIncarnationMask},
             Slot{static_cast<std::uint16_t>(m.words[1] >> 8)},
             member::Incarnation{static_cast<std::uint32_t>(m.words[2] >> 32)},
             member::Incarnation{static_cast<std::uint32_t>(m.words[2])}};

@@ -138,7 +138,7 @@ void CqlLock<kRules>::send_grants(RemoteAddr lock, Epoch epoch, const QueueView<
     const member::Member* owner = owner_of(w);
     if (owner == nullptr) return;  // removed; a reset follows
     endpoint_.send(EndpointId{owner->first_endpoint.value + w.worker.value},
-                   Grant{{lock, epoch, w.ticket, incarnation}, waiting_since}.to_message());
+                   Grant{{lock, {epoch, incarnation}, w.ticket}, waiting_since}.to_message());
   });
 }
 

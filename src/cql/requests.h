@@ -30,7 +30,7 @@ struct Waiting {
 struct Claim {
   EndpointId claimant;
   member::Incarnation incarnation;
-  Epoch epoch;
+  Era era;
 
   constexpr bool operator==(const Claim&) const = default;
 };
@@ -41,12 +41,10 @@ struct Record {
   std::uint32_t users = 0;        // coroutines that have a reference to this
   std::uint32_t outstanding = 0;  // operations that were posted and may yet take effect
   std::optional<Ticket> held{};
-  Epoch epoch{};                     // if held
-  bool resetting = false;            // this member runs a reset of it
-  std::uint32_t mn_incarnation = 1;  // in which the member entered the queue
+  bool resetting = false;  // this member runs a reset of it
+  Era era{};               // in which the member entered the queue
   Waiting* waiting = nullptr;
-  std::optional<Epoch>
-      reset_of{};  // a reset of this epoch was signalled, and has not been seen to be over
+  std::optional<Era> reset_of{};  // a reset of this era was signalled, and has not been seen to be over
   std::uint64_t removals_then = 0;    // how many removals were known at that signal
   std::uint64_t removals_mended = 0;  // removals before this many are mended by a reset that was seen
   std::vector<Claim> unanswered{};
@@ -63,7 +61,7 @@ struct Record {
 class LockLossListener {
  public:
   virtual ~LockLossListener() = default;
-  virtual void on_reset_of(RemoteAddr lock, Epoch epoch, std::uint32_t mn_incarnation) = 0;
+  virtual void on_reset_of(RemoteAddr lock, const Era& era) = 0;
 };
 
 class Requests {

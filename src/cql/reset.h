@@ -123,12 +123,12 @@ template <Rules kRules>
 struct CqlLock<kRules>::Drain {
   CqlLock& lock;
   RemoteAddr addr;
-  Epoch epoch;
+  Era era;
   std::vector<member::Member> awaited{};
   std::coroutine_handle<> coroutine{};
   Drain* next = nullptr;
 
-  Drain(CqlLock& cql, RemoteAddr a, Epoch e) : lock(cql), addr(a), epoch(e) {
+  Drain(CqlLock& cql, RemoteAddr a, Era e) : lock(cql), addr(a), era(e) {
     next = lock.drains_;
     lock.drains_ = this;
   }
@@ -157,14 +157,15 @@ Task<Result<void>> CqlLock<kRules>::drain(Record& record, Epoch epoch) {
     const Result<void> refreshed = co_await membership.refresh(endpoint_.worker());
     if (!refreshed) co_return refreshed;
   }
-  Drain drained{*this, record.lock, epoch};
+  const Era era{epoch, endpoint_.incarnation(record.lock.mn) & kIncarnationMask};
+  Drain drained{*this, record.lock, era};
   for (const member::Member& m : membership.known().members) {
     if (!kRules.drain_self && m == membership.self()) continue;
     drained.awaited.push_back(m);
   }
   const std::vector<member::Member> asked = drained.awaited;  // it shrinks as answers come
   for (const member::Member& m : asked) {
-    const ResetMessage signal{MessageKind::signal,           record.lock,  epoch, m.slot,
+    const ResetMessage signal{MessageKind::signal,           record.lock,  era, m.slot,
                               membership.self().incarnation, m.incarnation};
     if (m == membership.self()) {
       on_signal(endpoint_.id(), signal);
@@ -181,7 +182,7 @@ template <Rules kRules>
 void CqlLock<kRules>::on_answer(const ResetMessage& answer) {
   if (answer.claimant != self_.membership.self().incarnation) return;
   for (Drain* drain = drains_; drain != nullptr; drain = drain->next) {
-    if (drain->addr != answer.lock || drain->epoch != answer.epoch) continue;
+    if (drain->addr != answer.lock || drain->era != answer.era) continue;
     std::erase_if(drain->awaited, [&](const member::Member& m) {
       return m.slot == answer.asked_slot && m.incarnation == answer.asked;
     });
@@ -243,20 +244,22 @@ void CqlLock<kRules>::on_signal(EndpointId from, const ResetMessage& signal) {
   if (signal.asked != self_.membership.self().incarnation) return;  // for whoever had this slot before
   const RecordUse record{self_.requests, signal.lock};
   if (self_.requests.listener() != nullptr) {
-    self_.requests.listener()->on_reset_of(signal.lock, signal.epoch, record->mn_incarnation);
+    self_.requests.listener()->on_reset_of(signal.lock, signal.era);
   }
   Waiting* aborted = nullptr;
   self_.requests.change(*record, [&](Record& r) {
-    const Claim claim{from, signal.claimant, signal.epoch};
-    const bool known = r.reset_of == signal.epoch && !kRules.answer_every_claim;
+    const Claim claim{from, signal.claimant, signal.era};
+    const bool known = r.reset_of == signal.era && !kRules.answer_every_claim;
     if (!known && std::find(r.unanswered.begin(), r.unanswered.end(), claim) == r.unanswered.end()) {
       r.unanswered.push_back(claim);  // one answer per claim, not per epoch (H32)
     }
-    r.reset_of = signal.epoch;
+    // What the memory node has forgotten since needs an answer, so that the claimant ends, and nothing else.
+    if (signal.era.mn_incarnation < (endpoint_.incarnation(signal.lock.mn) & kIncarnationMask)) return;
+    r.reset_of = signal.era;
     r.removals_then = self_.membership.known().removals;
     // Exactly what the FAA found in that epoch (H3).
     if (r.waiting == nullptr || r.waiting->state != Waiting::State::waits) return;
-    if (r.waiting->key.epoch != signal.epoch) return;
+    if (r.waiting->key.era != signal.era) return;
     r.waiting->state = Waiting::State::aborted;
     if (r.waiting->coroutine) aborted = r.waiting;
   });
@@ -277,7 +280,7 @@ void CqlLock<kRules>::answer_if_quiet(Record& record) {
   });
   const member::Member& self = self_.membership.self();
   for (const Claim& claim : owed) {
-    const ResetMessage answer{MessageKind::answer, record.lock,       claim.epoch,
+    const ResetMessage answer{MessageKind::answer, record.lock,       claim.era,
                               self.slot,           claim.incarnation, self.incarnation};
     if (claim.claimant == endpoint_.id()) {
       on_answer(answer);
@@ -368,7 +371,7 @@ Task<void> CqlLock<kRules>::patrol() {
         stands_still = r.waiting->seen == header->ticket;
         r.waiting->seen = header->ticket;
       });
-      if (!stands_still || header->epoch != key.epoch) continue;
+      if (!stands_still || header->epoch != key.era.epoch) continue;
       if (header->reset_id == ResetId{0}) {
         behind_.spawn(reset_now(key.lock));
       } else {
@@ -389,7 +392,7 @@ void CqlLock<kRules>::on_view(const member::View& view) {
   std::vector<Waiting*> lost;
   std::vector<Record*> void_holds;
   self_.requests.for_each([&](Record& r) {
-    const bool gone = self_.membership.evicted() || view.incarnation(r.lock.mn) > r.mn_incarnation;
+    const bool gone = self_.membership.evicted() || view.incarnation(r.lock.mn) > r.era.mn_incarnation;
     if (!gone) return;
     if (r.held) void_holds.push_back(&r);
     if (r.waiting == nullptr || r.waiting->worker != &endpoint_.worker()) return;
@@ -399,7 +402,7 @@ void CqlLock<kRules>::on_view(const member::View& view) {
   });
   for (const Record* record : void_holds) {
     if (self_.requests.listener() == nullptr) continue;
-    self_.requests.listener()->on_reset_of(record->lock, record->epoch, record->mn_incarnation);
+    self_.requests.listener()->on_reset_of(record->lock, record->era);
   }
   for (Waiting* waiting : lost) waiting->worker->make_ready(waiting->coroutine);
 }

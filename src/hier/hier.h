@@ -134,8 +134,8 @@ class Node final : private cql::LockLossListener {
   }
 
  private:
-  void on_reset_of(RemoteAddr lock, Epoch epoch, std::uint32_t mn_incarnation) override {
-    if (kRules.no_local_grants_in_reset) locals_.reset_begins(lock, epoch, mn_incarnation);
+  void on_reset_of(RemoteAddr lock, const cql::Era& era) override {
+    if (kRules.no_local_grants_in_reset) locals_.reset_begins(lock, era.epoch, era.mn_incarnation);
   }
 
   LocalLocks locals_;

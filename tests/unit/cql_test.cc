@@ -108,12 +108,13 @@ TEST(Cql, StrayGrantsWakeNobody) {  // H20
   lab.run(microseconds(10));
   lab.start(visit(lab.nodes[1].worker, lab.nodes[1].lock, Lab::kLock, Mode::exclusive, {}, waiter));
   lab.run(microseconds(10));
-  const cql::Grant right{{Lab::kLock, Epoch{5}, Ticket{1}}, {}};
-  cql::Grant other_ticket = right, other_epoch = right, other_lock = right;
+  const cql::Grant right{{Lab::kLock, {Epoch{5}, 1}, Ticket{1}}, {}};
+  cql::Grant other_ticket = right, other_epoch = right, other_lock = right, other_life = right;
   other_ticket.key.ticket = Ticket{2};
-  other_epoch.key.epoch = Epoch{4};
+  other_epoch.key.era.epoch = Epoch{4};
+  other_life.key.era.mn_incarnation = 2;
   other_lock.key.lock.offset += 80;
-  for (const cql::Grant& stray : {other_ticket, other_epoch, other_lock}) {
+  for (const cql::Grant& stray : {other_ticket, other_epoch, other_lock, other_life}) {
     lab.nodes[2].endpoint.send(lab.nodes[1].endpoint.id(), stray.to_message());
     lab.run(microseconds(10));
     EXPECT_FALSE(waiter.entered);
