@@ -25,7 +25,7 @@ constexpr std::array<Runner, sizeof...(kIndex)> runners(std::index_sequence<kInd
   return {&run_without<cql::kRuleInfos[kFirst + kIndex].rules>...};
 }
 
-// By the rule's place in cql::kRuleInfos.
+// By the rule's place in cql::kRuleInfos; null in a build without them.
 Runner runner(std::size_t rule);
 Runner runner_0(std::size_t i);
 Runner runner_1(std::size_t i);

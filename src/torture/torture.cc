@@ -26,7 +26,12 @@ Result<LeftOut, std::string> find_switch(std::string_view name) {
   std::string accepted;
   const std::vector<Switch> all = switches();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (name == all[i].name || (!all[i].hazard.empty() && name == all[i].hazard)) return LeftOut{i};
+    if (name == all[i].name || (!all[i].hazard.empty() && name == all[i].hazard)) {
+      if (i < kClusterSwitches.size() || runner(i - kClusterSwitches.size()) != nullptr)
+        return LeftOut{i};
+      return Failure{fmt::format(
+          "'{}' cannot be left out in this build; configure it with -DDECLOCK_MUTANTS=ON", name)};
+    }
     accepted += fmt::format("{}{}", i == 0 ? "" : ", ", all[i].name);
   }
   return Failure{fmt::format("'{}' is no rule that can be left out; accepted: {} (or its hazard id)",

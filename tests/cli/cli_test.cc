@@ -140,6 +140,48 @@ TEST_F(Cli, ExploreSaysCleanAndCountsStates) {
   EXPECT_GT(json["states"], 50);
 }
 
+TEST_F(Cli, TortureIsCleanAndTheSameTwice) {
+  const Outcome first = run("torture --seeds 1..20 --jobs 1 --json -");
+  const Outcome second = run("torture --seeds 1..20 --jobs 2 --json -");
+  ASSERT_EQ(first.status, 0) << first.err;
+  auto a = nlohmann::json::parse(first.out), b = nlohmann::json::parse(second.out);
+  a.erase("wall_s");
+  b.erase("wall_s");
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(a["verdict"], "clean");
+  EXPECT_GT(a["resets"].get<int>(), 0);
+}
+
+TEST_F(Cli, TortureTellsHowToSeeAViolationAgain) {
+  const Outcome outcome = run("torture --seeds 1..100 --without initialise");
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_NE(outcome.out.find("joins as slot"), std::string::npos) << "the story";
+  EXPECT_NE(outcome.out.find("again: declock torture --seeds "), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find(" --without initialise"), std::string::npos);
+  EXPECT_EQ(run("torture --seeds 1..50 --without fence").status, 4);
+}
+
+TEST_F(Cli, BenchSurvivesAKill) {
+  const Outcome outcome =
+      run("bench micro --warmup 1ms --cns 2 --clients 4 --locks 100 --lock declock-pf --duration 200ms "
+          "--kill cn:1@50ms --json -");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto result = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(result["violations"], 0);
+  EXPECT_LE(result["lost_updates"].get<int>(), 0);
+  ASSERT_EQ(result["timeline"].size(), 21u);
+  EXPECT_GT(result["timeline"][19].get<int>(), 0);
+  EXPECT_EQ(result["config"]["kill"], "cn:1@50ms");
+}
+
+TEST_F(Cli, BenchResetMakesATable) {
+  const Outcome outcome = run("bench reset --resets 3 --json -");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto rows = nlohmann::json::parse(outcome.out);
+  ASSERT_EQ(rows.size(), 13u);
+  for (const auto& row : rows) EXPECT_LT(row["reset_us"]["p50"].get<double>(), 520) << row.dump();
+}
+
 TEST_F(Cli, AnIncompleteSearchIsNotClean) {
   const Outcome outcome = run("explore --program 'w;r;w' --max-states 10 --json -");
   EXPECT_EQ(outcome.status, 2);
@@ -153,7 +195,7 @@ TEST_F(Cli, ListsTheRulesThatCanBeLeftOut) {
 }
 
 TEST_F(Cli, HelpIsThereForEveryCommand) {
-  for (const char* command : {"", "bench", "bench micro", "explore", "nic"}) {
+  for (const char* command : {"", "bench", "bench micro", "bench reset", "explore", "torture", "nic"}) {
     const Outcome outcome = run(fmt::format("{} --help", command));
     EXPECT_EQ(outcome.status, 0) << command;
     EXPECT_NE(outcome.out.find("--help"), std::string::npos) << command;
@@ -199,6 +241,19 @@ TEST_F(Cli, RefusesBadUsageInOneLine) {
   expect_refused("explore --lock dslr --without H28", "--lock cql");
   expect_refused("explore --max-states 0", "1 to");
   expect_refused("explore --jobs 0", "1 to");
+}
+
+TEST_F(Cli, RefusesFaultsThatMakeNoSense) {
+  expect_refused("torture --seeds 5..1", "1..1000");
+  expect_refused("torture --seeds x", "1..1000");
+  expect_refused("torture --without nothing", "fence");
+  expect_refused("torture --jobs 0", "");
+  expect_refused(kQuick + "--lock cql --kill cn:1@1ms", "declock- locks");
+  expect_refused(kQuick + "--lock declock-pf --kill cn:2@1ms", "there are 2");
+  expect_refused(kQuick + "--lock declock-pf --kill cn:1@1s", "--duration");
+  expect_refused(kQuick + "--lock declock-pf --kill 1", "cn:N@TIME");
+  expect_refused("explore --lock declock-pf --faults 1", "--lock cql");
+  expect_refused("explore --program W --lock cql", "declock- locks");
 }
 
 TEST_F(Cli, RefusesABadNicFileInOneLine) {
