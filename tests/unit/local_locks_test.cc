@@ -123,6 +123,32 @@ TEST(LocalLocks, SlackAsksExclusivelyForAReaderIfAWriterWaitsToo) {
   }
 }
 
+TEST(LocalLocks, UnderSlackReadersDoNotJoinWhatIsHeldExclusively) {
+  Node node{{PolicyKind::slack}};
+  node.acquire(W);
+  LocalWaiter& reader = node.client(R, 1);
+  node.enter(reader);
+  EXPECT_EQ(node.leave().kind, Kind::nothing);
+  EXPECT_TRUE(granted(reader));
+  EXPECT_NE(node.enter(node.client(R, 2)), Entry::joined) << "readers elsewhere are kept out meanwhile";
+}
+
+TEST(LocalLocks, UnderSlackLongSectionsAreSharedBetweenNodes) {
+  for (const auto& [section, stays] :
+       {std::pair{microseconds(4), true}, std::pair{microseconds(40), false}}) {
+    Node node{{PolicyKind::slack}};
+    for (int i = 0; i < 100; ++i) {
+      node.acquire(W);
+      node.now = node.now + section;
+      EXPECT_EQ(node.leave().kind, Kind::release);
+      node.locals.released(kLock);
+    }
+    node.acquire(W);
+    node.enter(node.client(R, 1));
+    EXPECT_EQ(node.leave().kind, stays ? Kind::nothing : Kind::release);
+  }
+}
+
 TEST(LocalLocks, TheOtherPoliciesPreferAsTheySay) {
   struct Case {
     PolicyKind kind;
