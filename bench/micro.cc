@@ -102,7 +102,6 @@ struct Client {
   bool done() const { return killed || (task->done() && behind.running() == 0); }
   Task<void> run();
   Task<Result<void>> operate(std::span<std::uint64_t> object);
-  Task<Result<void>> access(Op op);
   Task<Result<void>> read_object(RemoteAddr addr, std::span<std::uint64_t> object, std::uint32_t times);
   Task<void> release_behind(Hold hold);
   void give_up(Errc error);
@@ -307,7 +306,7 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
     // A section of one WRITE has no READ to learn the counter from; a look at the memory costs nothing.
     if (config.cs_ops == 1) object[0] = micro.engine_.memory(addr.mn).load(addr.offset);
     object[0] += 1;
-    if (!config.piggyback) posted = co_await access(write);
+    if (!config.piggyback) posted = co_await post_until_known(endpoint, write);
   }
   const Time leaving = worker.now();
   micro.leave(*this);
@@ -342,20 +341,11 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
 Task<Result<void>> Client::read_object(RemoteAddr addr, std::span<std::uint64_t> object,
                                        std::uint32_t times) {
   for (std::uint32_t i = 0; i < times; ++i) {
-    const Result<void> posted = co_await access(Op::read(addr, object, Purpose::data));
+    Op read = Op::read(addr, object, Purpose::data);
+    const Result<void> posted = co_await post_until_known(endpoint, read);
     if (!posted) co_return posted;
   }
   co_return Result<void>{};
-}
-
-// As often as it takes: the client holds the lock, so doing it once more does no harm.
-Task<Result<void>> Client::access(Op op) {
-  for (;;) {
-    const Result<void> done = co_await endpoint.post(op);
-    if (done || done.error() != Errc::outcome_unknown) co_return done;
-    const Result<void> closed = co_await endpoint.reconnect(op.addr.mn);
-    if (!closed) co_return closed;
-  }
 }
 
 Task<void> Client::release_behind(Hold hold) {

@@ -103,4 +103,15 @@ void Doorbell::complete(Errc status) {
   if (waiter_) waiter_.resume();
 }
 
+Task<Result<void>> post_until_known(Endpoint& endpoint, Op& op) {
+  const std::uint32_t meant_for = endpoint.incarnation(op.addr.mn);
+  for (;;) {
+    const Result<void> done = co_await endpoint.post(op);
+    if (done || done.error() != Errc::outcome_unknown) co_return done;
+    const Result<void> closed = co_await endpoint.reconnect(op.addr.mn);
+    if (!closed) co_return closed;
+    if (endpoint.incarnation(op.addr.mn) != meant_for) co_return Failure{Errc::mn_restarted};
+  }
+}
+
 }  // namespace declock

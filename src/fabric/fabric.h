@@ -193,4 +193,8 @@ class Endpoint {
   OpCounts counts_;
 };
 
+// An operation that does no harm when it takes effect twice, such as an access to an object whose lock is held: once
+// more after every unknown outcome. Errc::mn_restarted: what it was meant for is gone.
+Task<Result<void>> post_until_known(Endpoint& endpoint, Op& op);
+
 }  // namespace declock

@@ -62,7 +62,6 @@ class HierWorker {
                      std::optional<Result<Place>> entered = {});
   void acquire_for(RemoteAddr addr, LocalLocks::Successor successor);
   Task<void> expire(LocalWaiter& waiter, Time deadline);
-  Task<Result<void>> write(Op& object);
   Task<Result<void>> give_back(LocalLocks::Leave leave, Op* object);
   Task<void> release_cql(Hold hold, Op* object, bool last, Completion& done);
   Task<void> look(Hold hold);

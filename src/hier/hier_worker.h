@@ -177,26 +177,13 @@ Task<Result<void>> HierWorker<kRules>::unlock(Hold hold, Op* object) {
       locals_.leave(hold.lock, self_.worker, object != nullptr, endpoint_.worker().now());
   Result<void> written;
   if (leave.kind == LocalLocks::Leave::Kind::write_first) {
-    written = co_await write(*object);
+    written = co_await post_until_known(endpoint_, *object);
     object = nullptr;
     leave = locals_.leave(hold.lock, self_.worker, false, endpoint_.worker().now());
   }
   Result<void> released;
   if (leave.kind == LocalLocks::Leave::Kind::release) released = co_await give_back(leave, object);
   co_return written ? released : written;
-}
-
-// As often as it takes: the client still holds the lock, so writing once more does no harm.
-template <cql::Rules kRules>
-Task<Result<void>> HierWorker<kRules>::write(Op& object) {
-  for (;;) {
-    const Result<void> written = co_await endpoint_.post(object);
-    if (written || written.error() != Errc::outcome_unknown) co_return written;
-    const std::uint32_t before = endpoint_.incarnation(object.addr.mn);
-    const Result<void> closed = co_await endpoint_.reconnect(object.addr.mn);
-    if (!closed) co_return closed;
-    if (endpoint_.incarnation(object.addr.mn) != before) co_return Failure{Errc::mn_restarted};
-  }
 }
 
 template <cql::Rules kRules>

@@ -146,8 +146,6 @@ class World {
     Task<void> run();
     Task<Result<void>> section(std::uint32_t number, Mode mode);
     Task<Result<Hold>> acquire(RemoteAddr addr, Mode mode, Op* object);
-    Task<Result<void>> use(std::uint32_t number, const Hold& hold, std::uint64_t& counter);
-    Task<Result<void>> access(Op op);
     std::uint32_t next_wanted();
   };
 
@@ -426,7 +424,7 @@ Task<Result<void>> World<kRules>::Client::section(std::uint32_t number, Mode mod
   Result<void> used;
   if (!hold->object_read) {
     read.incarnation = only;
-    used = co_await access(read);
+    used = co_await post_until_known(endpoint, read);
   }
   if (used) ledger.read(number, who, counter);
   co_await endpoint.worker().sleep_for(Duration{static_cast<std::int64_t>(random.below(20'000))});
@@ -438,7 +436,7 @@ Task<Result<void>> World<kRules>::Client::section(std::uint32_t number, Mode mod
     const Result<Token> token = co_await lock->token(*hold);
     if (token) ledger.token(number, who, *token);
     ledger.writes(number, who);
-    if (!world.plan_.piggyback) used = co_await access(write);
+    if (!world.plan_.piggyback) used = co_await post_until_known(endpoint, write);
     if (used && !world.plan_.piggyback) ledger.acknowledged(number, who, hold->mn_incarnation);
   }
   ledger.leave(number, who);
@@ -447,17 +445,6 @@ Task<Result<void>> World<kRules>::Client::section(std::uint32_t number, Mode mod
   if (along && released) ledger.acknowledged(number, who, hold->mn_incarnation);
   if (!released) co_return released;
   co_return used;
-}
-
-// As often as it takes: the client holds the lock, so doing it once more does no harm.
-template <cql::Rules kRules>
-Task<Result<void>> World<kRules>::Client::access(Op op) {
-  for (;;) {
-    const Result<void> done = co_await endpoint.post(op);
-    if (done || done.error() != Errc::outcome_unknown) co_return done;
-    const Result<void> closed = co_await endpoint.reconnect(op.addr.mn);
-    if (!closed) co_return closed;
-  }
 }
 
 }  // namespace declock::torture
