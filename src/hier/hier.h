@@ -55,6 +55,7 @@ class HierWorker {
   struct Completion;
   struct Granted;
   using Place = typename cql::CqlLock<kRules>::Place;
+  using Entry = LocalLocks::Entry;
 
   LocalWaiter request(RemoteAddr addr, Mode mode) const;
   Task<Result<Hold>> wait(LocalWaiter& me);

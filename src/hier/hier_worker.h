@@ -42,18 +42,10 @@ template <cql::Rules kRules>
 Task<Result<Hold>> HierWorker<kRules>::lock(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object) {
   me = request(addr, mode);
   me.object = object;
-  switch (locals_.enter(me, self_.worker, endpoint_.worker().now())) {
-    case LocalLocks::Entry::joined:
-      co_return me.hold;
-    case LocalLocks::Entry::acquire:
-      co_await acquire(addr, mode, me.asked, object);
-      break;
-    case LocalLocks::Entry::look_and_wait:
-      behind_.spawn(look(me.hold));
-      break;
-    case LocalLocks::Entry::wait:
-      break;
-  }
+  const Entry entry = locals_.enter(me, self_.worker, endpoint_.worker().now());
+  if (entry == Entry::joined) co_return me.hold;
+  if (entry == Entry::acquire) co_await acquire(addr, mode, me.asked, object);
+  if (entry == Entry::look_and_wait) behind_.spawn(look(me.hold));
   co_return co_await wait(me);
 }
 
@@ -63,18 +55,10 @@ Task<Result<Hold>> HierWorker<kRules>::lock_until(LocalWaiter& me, RemoteAddr ad
                                                   Time deadline) {
   me = request(addr, mode);
   me.may_give_up = true;
-  switch (locals_.enter(me, self_.worker, endpoint_.worker().now())) {
-    case LocalLocks::Entry::joined:
-      co_return me.hold;
-    case LocalLocks::Entry::acquire:
-      behind_.spawn(acquire(addr, mode, me.asked, nullptr));
-      break;
-    case LocalLocks::Entry::look_and_wait:
-      behind_.spawn(look(me.hold));
-      break;
-    case LocalLocks::Entry::wait:
-      break;
-  }
+  const Entry entry = locals_.enter(me, self_.worker, endpoint_.worker().now());
+  if (entry == Entry::joined) co_return me.hold;
+  if (entry == Entry::acquire) behind_.spawn(acquire(addr, mode, me.asked, nullptr));
+  if (entry == Entry::look_and_wait) behind_.spawn(look(me.hold));
   Task<void> alarm = expire(me, deadline);
   alarm.start();
   co_return co_await wait(me);
