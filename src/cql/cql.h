@@ -161,7 +161,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   // As whom this member claims a reset.
   ResetId my_claim() const { return claim_of(self_.membership.self()); }
   static ResetId claim_of(const member::Member& m) {
-    return ResetId{static_cast<std::uint16_t>((m.slot.value + 1) << 2 | (m.incarnation.value & 3))};
+    return ResetId{static_cast<std::uint16_t>((m.slot.value + 1u) << 2 | (m.incarnation.value & 3))};
   }
 
   Endpoint& endpoint_;

@@ -43,8 +43,8 @@ void World::Known::hear(const member::View& view) {
   if (view.number <= view_.number) return;
   view_ = view;
   world_.engine_->note(self_.first_endpoint, view.number);
-  const std::vector<member::ViewListener*> told = listeners_;
-  for (member::ViewListener* listener : told) listener->on_view(view_);
+  const std::vector<member::ViewListener*> listening = listeners_;
+  for (member::ViewListener* listener : listening) listener->on_view(view_);
 }
 
 Task<Result<void>> World::ask_coordinator(Worker&, World& world, std::uint32_t index) {
