@@ -252,8 +252,8 @@ class World {
         return engine_.cut(node->party, party(fault.other));
       case FaultKind::cut_all:
         engine_.cut(node->party, sim::kCoordinator);
-        for (std::uint16_t mn = 0; mn < plan_.mns; ++mn)
-          engine_.cut(node->party, sim::party_of(MnId{mn}));
+        for (std::uint32_t mn = 0; mn < plan_.mns; ++mn)
+          engine_.cut(node->party, sim::party_of(MnId{static_cast<std::uint16_t>(mn)}));
         for (std::uint32_t i = 0; i < nodes_.size(); ++i) {
           if (i != fault.node) engine_.cut(node->party, party(i));
         }
