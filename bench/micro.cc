@@ -24,7 +24,7 @@ constexpr Duration kPatience = seconds(10);
 
 // What a timeline counts by.
 constexpr Duration kBucket = milliseconds(10);
-// A memory node that was killed is back after this time, and suspicion takes that long.
+// A memory node that was killed is back after this time; a compute node is suspected after its lease.
 constexpr Duration kMemoryDown = milliseconds(100);
 constexpr Duration kLease = milliseconds(20);
 
@@ -253,8 +253,8 @@ void Micro::kill() {
 void Micro::handed_over(Timestamp asked, std::optional<Timestamp> remote) {
   if (!measuring()) return;
   result_.local_hand_overs += 1;
-  const std::int32_t late_us = remote ? microseconds_between(*remote, asked) : 0;
-  if (late_us > 0) result_.hand_over_late_us.add(static_cast<std::uint64_t>(late_us));
+  const std::int32_t late_us = remote ? std::max(0, microseconds_between(*remote, asked)) : 0;
+  result_.hand_over_late_us = std::max(result_.hand_over_late_us, static_cast<std::uint64_t>(late_us));
 }
 
 Task<void> Client::run() {

@@ -78,7 +78,7 @@ struct MicroResult {
   // How much later a client that got the lock by a local hand-over had asked than the first remote one known
   // to wait, where it was later.
   std::uint64_t local_hand_overs = 0;
-  Histogram hand_over_late_us;
+  std::uint64_t hand_over_late_us = 0;  // at most
   std::size_t local_table_bytes_max = 0;
   cql::ResetCounts resets;                  // over the whole run
   std::vector<std::uint64_t> timeline;      // operations per 10 ms, where something was killed

@@ -130,7 +130,7 @@ Json result_json(const MicroConfig& config, const MicroResult& r, std::string_vi
           {"max", r.overtakes.max()}}},
         {"fifo_violations", r.fifo_violations ? Json(*r.fifo_violations) : Json()},
         {"local_hand_overs", r.local_hand_overs},
-        {"hand_over_late_us", r.hand_over_late_us.max()},
+        {"hand_over_late_us", r.hand_over_late_us},
         {"hottest_lock_acquire_us",
          {{"p50", us(r.hottest_acquire_ns.quantile(500))},
           {"p99", us(r.hottest_acquire_ns.quantile(990))}}}}},
@@ -250,7 +250,7 @@ std::string summary(const MicroConfig& c, const MicroResult& r) {
   if (r.local_hand_overs > 0) {
     text += fmt::format(
         "  local hand-overs   {}, to clients at most {} us later than the first remote one known\n",
-        format_count(r.local_hand_overs), r.hand_over_late_us.max());
+        format_count(r.local_hand_overs), r.hand_over_late_us);
   }
   text += fmt::format("  safety             {} violations, {} lost updates\n", r.violations,
                       r.lost_updates ? fmt::to_string(*r.lost_updates) : "unknown");

@@ -52,7 +52,7 @@ void Ledger::writes(std::size_t number, std::uint64_t who) {
   if (holds(locks_[number], who)) locks_[number].open += 1;
 }
 
-void Ledger::acknowledged(std::size_t number, std::uint64_t, std::uint32_t mn_incarnation) {
+void Ledger::acknowledged(std::size_t number, std::uint32_t mn_incarnation) {
   Lock& lock = locks_[number];
   if (mn_incarnation != lock.mn_incarnation) return;
   lock.acknowledged += 1;

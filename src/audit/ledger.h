@@ -25,7 +25,7 @@ class Ledger {
   // An exclusive holder has read the counter, or is about to write it.
   void read(std::size_t lock, std::uint64_t who, std::uint64_t counter);
   void writes(std::size_t lock, std::uint64_t who);
-  void acknowledged(std::size_t lock, std::uint64_t who, std::uint32_t mn_incarnation);
+  void acknowledged(std::size_t lock, std::uint32_t mn_incarnation);
   void token(std::size_t lock, std::uint64_t who, const Token& token);
 
   // Nothing that this node does takes effect any more: what it held it has lost.

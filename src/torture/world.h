@@ -56,11 +56,12 @@ class World {
     };
     cluster_.on_start = [this](MnId mn) {
       tell(fmt::format("memory node {} is back", mn.value));
-      if (!garbage_) return;
-      for (std::uint64_t word = 0; word < kWordsPerLock * plan_.locks; ++word) {
-        // A region is initialised before it is served; zeroes are free locks (H12).
-        engine_.memory(mn).store(8 * word, rules_.initialise ? 0 : random_.below(~std::uint64_t{0}));
+      Prng garbage{plan_.seed, 13};
+      for (std::uint64_t word = 0; garbage_ && word < kWordsPerLock * plan_.locks; ++word) {
+        engine_.memory(mn).store(8 * word, garbage.below(~std::uint64_t{0}));
       }
+      // A region is initialised before it is served; zeroes are free locks (H12).
+      if (rules_.initialise) engine_.memory(mn).clear();
     };
     for (std::uint32_t i = 0; i < plan.locks; ++i) {
       Header header;
@@ -122,11 +123,10 @@ class World {
     std::deque<Client> clients;
   };
   struct Client {
-    Client(World& w, Node& n, std::uint32_t i, std::uint64_t who_, Endpoint& e,
-           std::unique_ptr<TimedLockClient> l, Prng r)
+    Client(World& w, Node& n, std::uint64_t who_, Endpoint& e, std::unique_ptr<TimedLockClient> l,
+           Prng r)
         : world(w),
           node(n),
-          index(i),
           who(who_),
           endpoint(e),
           lock(std::move(l)),
@@ -134,7 +134,6 @@ class World {
           served(w.plan_.locks) {}
     World& world;
     Node& node;
-    std::uint32_t index;
     std::uint64_t who;
     Endpoint& endpoint;
     std::unique_ptr<TimedLockClient> lock;
@@ -183,7 +182,7 @@ class World {
     for (std::uint32_t i = 0; i < plan_.clients; ++i) {
       const std::uint32_t on = i % plan_.workers;
       const std::uint64_t who = next_who_++;
-      node->clients.emplace_back(*this, *node, i, who, *node->endpoints[on], node->locks->client(on),
+      node->clients.emplace_back(*this, *node, who, *node->endpoints[on], node->locks->client(on),
                                  Prng{plan_.seed, 100 + who});
     }
     for (Client& client : node->clients) {
@@ -197,7 +196,6 @@ class World {
   void crash(std::uint32_t index) {
     if (nodes_[index] == nullptr) return;
     tell(fmt::format("node {} crashes", index));
-    dead_.push_back(nodes_[index]->id);
     // A client that is dead enters nothing any more, and holds until it is fenced as far as the others know.
     engine_.resume(nodes_[index]->party);
     end(nodes_[index]);
@@ -366,7 +364,6 @@ class World {
   member::SimCluster cluster_;
   audit::Ledger ledger_;
   std::vector<std::unique_ptr<Node>> nodes_;  // null: dead
-  std::vector<std::uint64_t> dead_;
   std::vector<Pause> pauses_;
   std::deque<std::string> story_;
   std::uint32_t next_party_ = 1;
@@ -437,12 +434,12 @@ Task<Result<void>> World<kRules>::Client::section(std::uint32_t number, Mode mod
     if (token) ledger.token(number, who, *token);
     ledger.writes(number, who);
     if (!world.plan_.piggyback) used = co_await post_until_known(endpoint, write);
-    if (used && !world.plan_.piggyback) ledger.acknowledged(number, who, hold->mn_incarnation);
+    if (used && !world.plan_.piggyback) ledger.acknowledged(number, hold->mn_incarnation);
   }
   ledger.leave(number, who);
   const bool along = writes && world.plan_.piggyback;
   const Result<void> released = co_await lock->release(*hold, along ? &write : nullptr);
-  if (along && released) ledger.acknowledged(number, who, hold->mn_incarnation);
+  if (along && released) ledger.acknowledged(number, hold->mn_incarnation);
   if (!released) co_return released;
   co_return used;
 }

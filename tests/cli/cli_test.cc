@@ -247,7 +247,7 @@ TEST_F(Cli, RefusesFaultsThatMakeNoSense) {
   expect_refused("torture --seeds 5..1", "1..1000");
   expect_refused("torture --seeds x", "1..1000");
   expect_refused("torture --without nothing", "fence");
-  expect_refused("torture --jobs 0", "");
+  expect_refused("torture --jobs 0", "1 to 256");
   expect_refused(kQuick + "--lock cql --kill cn:1@1ms", "declock- locks");
   expect_refused(kQuick + "--lock declock-pf --kill cn:2@1ms", "there are 2");
   expect_refused(kQuick + "--lock declock-pf --kill cn:1@1s", "--duration");
