@@ -1,6 +1,6 @@
 // The microbenchmark: clients that acquire a lock in shared (or exclusive) mode, read (or update) the
-// object that it protects, and release it (paper section 6.1). In virtual time, on the simulated
-// fabric.
+// object that it protects, and release it (paper section 6.1). In virtual time on the simulated fabric, or in
+// processes on this machine over shared memory.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,11 @@
 
 namespace declock::bench {
 
+enum class Fabric : std::uint8_t { sim, shm };
+std::string_view to_string(Fabric fabric);
+
 struct MicroConfig {
+  Fabric fabric = Fabric::sim;
   std::string lock = "cql";
   std::uint32_t cns = 8;
   std::uint32_t mns = 1;
@@ -64,8 +68,8 @@ struct MicroConfig {
 // What is wrong with a configuration as a whole, if anything; each option alone is in range.
 Result<void, std::string> validate(const MicroConfig& config);
 
-struct MicroResult {
-  // In the measured window, after the warm-up:
+// What was counted in the measured window, after the warm-up.
+struct Measured {
   std::uint64_t ops = 0;
   std::uint64_t acquires = 0;
   std::uint64_t releases = 0;  // of the lock on the MN: a local hand-over is none
@@ -74,13 +78,21 @@ struct MicroResult {
   Histogram hottest_acquire_ns;
   Histogram overtakes;
   std::uint64_t overtakes_sum = 0;
-  std::optional<std::uint64_t> fifo_violations;  // where each client enqueues for itself
+  std::uint64_t overtakes_counted_at = 0;  // so many acquisitions
   // How much later a client that got the lock by a local hand-over had asked than the first remote one known
   // to wait, where it was later.
   std::uint64_t local_hand_overs = 0;
   std::uint64_t hand_over_late_us = 0;  // at most
-  std::size_t local_table_bytes_max = 0;
-  cql::ResetCounts resets;                  // over the whole run
+  std::uint64_t local_table_bytes_max = 0;
+  std::uint64_t acquire_ops_max = 0;  // MN operations of one acquisition; 0: not watched
+  std::uint64_t resets_done = 0, acquires_aborted = 0;  // over the whole run
+  Histogram reset_ns;
+
+  Measured& operator+=(const Measured& other);
+};
+
+struct MicroResult : Measured {
+  std::optional<std::uint64_t> fifo_violations;  // where each client enqueues for itself, and somebody watches
   std::vector<std::uint64_t> timeline;      // operations per 10 ms, where something was killed
   std::optional<Duration> time_sync_error;  // the furthest that two CNs' clocks were apart
   // Over the whole run, to the end of the last operation:
@@ -93,11 +105,19 @@ struct MicroResult {
   double wall_s = 0;
 };
 
-// REQUIRES: validate(config). Calls `progress` now and then with the part done, from 0 to 1.
+// REQUIRES: validate(config). Calls `progress` now and then with the part done, from 0 to 1; what it throws ends the
+// run. Throws std::runtime_error if it cannot run.
 MicroResult run_micro(const MicroConfig& config, const std::function<void(double)>& progress = {});
-// The same with a family of the caller's.
+// On the simulated fabric with a family of the caller's.
 MicroResult run_micro(const MicroConfig& config, std::unique_ptr<locks::LockFamily> family,
                       const std::function<void(double)>& progress = {});
+
+// What a timeline counts by.
+inline constexpr Duration kTimelineBucket = milliseconds(10);
+void add_resets(const cql::ResetCounts& resets, Measured& measured);
+
+// In micro_shm.cc.
+MicroResult run_micro_shm(const MicroConfig& config, const std::function<void(double)>& progress);
 
 struct MicroRun {
   MicroConfig config;

@@ -75,12 +75,6 @@ Json config_json(const MicroConfig& c) {
           {"nic", Json::parse(sim::to_json(c.nic))}};
 }
 
-Histogram reset_latency(const MicroResult& r) {
-  Histogram ns;
-  for (const Duration took : r.resets.took) ns.add(static_cast<std::uint64_t>(took.ns));
-  return ns;
-}
-
 Json result_json(const MicroConfig& config, const MicroResult& r, std::string_view commit) {
   const Figures f = figures(config, r);
   Json mn_ops = Json::object();
@@ -95,14 +89,14 @@ Json result_json(const MicroConfig& config, const MicroResult& r, std::string_vi
   }
   return Json{
       {"commit", commit},
-      {"fabric", "sim"},
+      {"fabric", to_string(config.fabric)},
       {"lock", config.lock},
       {"seed", config.seed},
       {"config", config_json(config)},
       {"duration_s", seconds_of(config.duration)},
       {"wall_s", r.wall_s},
-      {"events", r.events},
-      {"trace_hash", fmt::format("{:016x}", r.trace_hash)},
+      {"events", config.fabric == Fabric::sim ? Json(r.events) : Json()},
+      {"trace_hash", config.fabric == Fabric::sim ? Json(fmt::format("{:016x}", r.trace_hash)) : Json()},
       {"ops", r.ops},
       {"throughput_mops", f.throughput_mops},
       {"latency_us",
@@ -113,17 +107,18 @@ Json result_json(const MicroConfig& config, const MicroResult& r, std::string_vi
       {"mn_ops", mn_ops},
       {"mn_ops_by_purpose", by_purpose},
       {"mn_ops_per_acquire", f.per_acquire},
+      {"mn_ops_per_acquire_max", r.acquire_ops_max > 0 ? Json(r.acquire_ops_max) : Json()},
       {"mn_ops_per_release", f.per_release},
       {"mn_ops_per_op", f.per_op},
       {"refetches_per_release", f.refetches},
       {"messages", r.counts.messages},
-      {"resets", r.resets.done},
-      {"reset_us", latency(reset_latency(r))},
-      {"aborted_acquires", r.resets.aborted},
+      {"resets", r.resets_done},
+      {"reset_us", latency(r.reset_ns)},
+      {"aborted_acquires", r.acquires_aborted},
       {"time_sync_error_us",
        r.time_sync_error ? Json(us(static_cast<std::uint64_t>(r.time_sync_error->ns))) : Json()},
       {"fairness",
-       {{"overtakes_per_acquire", ratio(r.overtakes_sum, r.acquires)},
+       {{"overtakes_per_acquire", ratio(r.overtakes_sum, r.overtakes_counted_at)},
         {"overtakes",
          {{"p50", r.overtakes.quantile(500)},
           {"p99", r.overtakes.quantile(990)},
@@ -157,7 +152,7 @@ std::string kill_summary(const MicroConfig& c, const MicroResult& r) {
       "resets, "
       "{} acquisitions tried again\n",
       c.kill->memory ? "mn" : "cn", c.kill->node, format_duration(c.kill->at), before, after,
-      before > 0 ? 100 * after / before : 0, r.resets.done, r.resets.aborted);
+      before > 0 ? 100 * after / before : 0, r.resets_done, r.acquires_aborted);
 }
 
 // A column of the table: smaller is better, but for throughput.
@@ -176,7 +171,7 @@ constexpr std::array<Column, 9> kColumns{{
     {"MN/acq", 2, false, [](const MicroRun& r) { return figures(r.config, r.result).per_acquire; }},
     {"MN/op", 2, false, [](const MicroRun& r) { return figures(r.config, r.result).per_op; }},
     {"overtakes", 2, false,
-     [](const MicroRun& r) { return ratio(r.result.overtakes_sum, r.result.acquires); }},
+     [](const MicroRun& r) { return ratio(r.result.overtakes_sum, r.result.overtakes_counted_at); }},
     {"their p99", 0, false,
      [](const MicroRun& r) { return static_cast<double>(r.result.overtakes.quantile(990)); }},
     {"their max", 0, false,
@@ -227,9 +222,10 @@ std::string table(const std::vector<MicroRun>& runs) {
 std::string summary(const MicroConfig& c, const MicroResult& r) {
   const Figures f = figures(c, r);
   std::string text =
-      fmt::format("{}: {} CNs x {} clients, {} locks, zipf {}, {:.0f} % reads, {} virtual, seed {}\n",
+      fmt::format("{}: {} CNs x {} clients, {} locks, zipf {}, {:.0f} % reads, {} {}, seed {}\n",
                   c.lock, c.cns, c.clients, format_count(c.locks), c.zipf, c.read_ratio * 100,
-                  format_duration(c.duration), c.seed);
+                  format_duration(c.duration),
+                  c.fabric == Fabric::sim ? "virtual" : fmt::format("on {}", to_string(c.fabric)), c.seed);
   text += fmt::format("  throughput         {:.3f} M ops/s ({} operations)\n", f.throughput_mops,
                       format_count(r.ops));
   const auto line = [&](std::string_view name, const Histogram& h) {
@@ -242,9 +238,12 @@ std::string summary(const MicroConfig& c, const MicroResult& r) {
   text +=
       fmt::format("  MN operations      {:.3f} per acquire, {:.3f} per release, {:.3f} per operation\n",
                   f.per_acquire, f.per_release, f.per_op);
+  if (r.acquire_ops_max > 0) {
+    text += fmt::format("  the dearest        acquisition took {} MN operations\n", r.acquire_ops_max);
+  }
   text += fmt::format("  refetches          {:.4f} per release\n", f.refetches);
   text += fmt::format("  overtakes          {:.3f} per acquire, {} out of queue order\n",
-                      ratio(r.overtakes_sum, r.acquires),
+                      ratio(r.overtakes_sum, r.overtakes_counted_at),
                       r.fifo_violations ? fmt::to_string(*r.fifo_violations) : "unknown");
   if (c.kill) text += kill_summary(c, r);
   if (r.local_hand_overs > 0) {
@@ -254,9 +253,11 @@ std::string summary(const MicroConfig& c, const MicroResult& r) {
   }
   text += fmt::format("  safety             {} violations, {} lost updates\n", r.violations,
                       r.lost_updates ? fmt::to_string(*r.lost_updates) : "unknown");
-  text += fmt::format("  simulator          {} events in {:.2f} s: {:.2f} M events/s, trace {:016x}\n",
+  if (c.fabric == Fabric::sim) {
+    text += fmt::format("  simulator          {} events in {:.2f} s: {:.2f} M events/s, trace {:016x}\n",
                       format_count(r.events), r.wall_s, static_cast<double>(r.events) / r.wall_s / 1e6,
                       r.trace_hash);
+  }
   return text;
 }
 

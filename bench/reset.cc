@@ -47,7 +47,8 @@ ResetResult run_reset(const ResetConfig& config) {
       endpoints.push_back(&engine.add_endpoint(*cores.back()));
     }
     memberships.push_back(cluster.join(endpoints[0]->id(), *cores[0]));
-    nodes.emplace_back(shape, *memberships.back(), hier::Policy{}, cql::Options{}, endpoints);
+    nodes.emplace_back(shape, hier::Policy{}, cql::Options{},
+                       hier::stations_sharing(*memberships.back(), endpoints));
     for (std::uint32_t i = 0; i < config.clients; ++i) {
       clients.push_back(nodes.back().client(i % workers));
       tasks.push_back(use_for_ever(endpoints[i % workers]->worker(), *clients.back(),

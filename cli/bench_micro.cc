@@ -16,7 +16,6 @@ namespace {
 
 struct Options {
   bench::MicroConfig config;
-  std::string fabric = "sim";
   std::string nic = bench::MicroConfig{}.nic.name;
   std::string json;
   bool workers_given = false;
@@ -42,13 +41,15 @@ int exit_status(const std::vector<bench::MicroRun>& runs) {
 // One configuration per lock that was asked for.
 std::vector<bench::MicroConfig> configurations(Options& options) {
   bench::MicroConfig& config = options.config;
-  if (!options.workers_given) config.workers = std::min(config.workers, config.clients);
+  const bool real = config.fabric != bench::Fabric::sim;
+  if (!options.workers_given) config.workers = real ? 1 : std::min(config.workers, config.clients);
   const auto nic = sim::load_nic(options.nic);
   if (!nic) throw BadInput("--nic: " + nic.error());
   config.nic = *nic;
   std::vector<bench::MicroConfig> configs;
   for (const std::string& name : locks::lock_names()) {
     if (config.lock != "all" && config.lock != name) continue;
+    if (config.lock == "all" && real && name == "ideal") continue;  // exists in the simulator alone
     configs.push_back(config);
     configs.back().lock = name;
     const auto valid = bench::validate(configs.back());
@@ -67,9 +68,9 @@ int run(Options& options) {
     ProgressLine line;
     runs.push_back({config, bench::run_micro(config, [&](double part) {
                       if (stop) throw CannotRun("interrupted; no result was written");
-                      line.show(fmt::format("{}: {:3.0f} % of {} of virtual time", config.lock,
-                                            part * 100,
-                                            format_duration(config.warmup + config.duration)));
+                      line.show(fmt::format("{}: {:3.0f} % of {}{}", config.lock, part * 100,
+                                            format_duration(config.warmup + config.duration),
+                                            config.fabric == bench::Fabric::sim ? " of virtual time" : ""));
                     })});
   }
   const bool one = options.config.lock != "all";
@@ -119,13 +120,19 @@ Action add_bench_micro(CLI::App& bench) {
   auto options = std::make_shared<Options>();
   bench::MicroConfig& c = options->config;
 
-  app.add_option("--fabric", options->fabric, "Where to run")->check(one_of({"sim"}));
+  app.add_option_function<std::string>(
+         "--fabric",
+         [&c](const std::string& name) { c.fabric = name == "shm" ? bench::Fabric::shm : bench::Fabric::sim; },
+         "Where to run: simulated, or processes on this machine over shared memory")
+      ->check(one_of({"sim", "shm"}))
+      ->default_str("sim");
   app.add_option("--lock", c.lock, "The lock; all: one after the other, and a table")
       ->check(one_of(accepted_locks()));
   app.add_option("--cns", c.cns, "Compute nodes")->check(whole_number(1, 1024));
   app.add_option("--mns", c.mns, "Memory nodes")->check(whole_number(1, 64));
   app.add_option("--clients", c.clients, "Clients per compute node")->check(whole_number(1, 1024));
-  app.add_option("--workers", c.workers, "Cores per compute node that run clients")
+  app.add_option("--workers", c.workers,
+                 "sim: cores per compute node that run clients; otherwise threads, 1 if not given")
       ->check(whole_number(1, 256))
       ->each([options](const std::string&) { options->workers_given = true; });
   app.add_option("--locks", c.locks, "Locks, each with an object")->check(whole_number(1, 100'000'000));
@@ -151,10 +158,10 @@ Action add_bench_micro(CLI::App& bench) {
                {}, milliseconds(30));
   app.add_option("--bound", c.bound, "declock-local-bound: local hand-overs in a row")
       ->check(whole_number(1, 1'000'000));
-  add_duration(app, "--duration", c.duration, "Virtual time that is measured", microseconds(1),
+  add_duration(app, "--duration", c.duration, "Time that is measured; virtual on sim", microseconds(1),
                seconds(3600));
-  add_duration(app, "--warmup", c.warmup, "Virtual time before that", Duration{}, seconds(3600));
-  app.add_option("--seed", c.seed, "The same seed gives the same run")
+  add_duration(app, "--warmup", c.warmup, "Time before that", Duration{}, seconds(3600));
+  app.add_option("--seed", c.seed, "sim: the same seed gives the same run")
       ->check(whole_number(0, ~std::uint64_t{0}));
   app.add_option_function<std::string>(
          "--cn-latency", [&c](const std::string& text) { c.cn_latency = *parse_factor(text); },

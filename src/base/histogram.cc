@@ -1,18 +1,8 @@
 #include "base/histogram.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace declock {
-
-Histogram::Histogram() : buckets_(bucket_of(~std::uint64_t{0}) + 1) {}
-
-std::size_t Histogram::bucket_of(std::uint64_t value) {
-  constexpr std::uint64_t kHalf = std::uint64_t{1} << (kExactBits - 1);
-  if (value < 2 * kHalf) return value;
-  const unsigned shift = static_cast<unsigned>(std::bit_width(value)) - kExactBits;
-  return shift * kHalf + (value >> shift);
-}
 
 std::uint64_t Histogram::middle_of(std::size_t bucket) {
   constexpr std::uint64_t kHalf = std::uint64_t{1} << (kExactBits - 1);
@@ -23,10 +13,19 @@ std::uint64_t Histogram::middle_of(std::size_t bucket) {
 }
 
 void Histogram::add(std::uint64_t value) {
+  static_assert(std::tuple_size_v<decltype(buckets_)> == bucket_of(~std::uint64_t{0}) + 1);
   buckets_[bucket_of(value)] += 1;
   count_ += 1;
   sum_ += value;
   max_ = std::max(max_, value);
+}
+
+Histogram& Histogram::operator+=(const Histogram& other) {
+  for (std::size_t i = 0; i < buckets_.size(); ++i) buckets_[i] += other.buckets_[i];
+  count_ += other.count_;
+  sum_ += other.sum_;
+  max_ = std::max(max_, other.max_);
+  return *this;
 }
 
 double Histogram::mean() const {

@@ -101,18 +101,31 @@ class HierLock final : public TimedLockClient {
   LocalWaiter request_;
 };
 
-// A compute node: DecLock as its clients see it. With a worker per endpoint.
+// A worker's way into the cluster: its endpoint, and what it knows of the members.
+struct Station {
+  Endpoint* endpoint;
+  member::Membership* membership;
+};
+// Workers of one thread can share what they know.
+inline std::vector<Station> stations_sharing(member::Membership& membership,
+                                             std::span<Endpoint* const> endpoints) {
+  std::vector<Station> stations;
+  for (Endpoint* endpoint : endpoints) stations.push_back({endpoint, &membership});
+  return stations;
+}
+
+// A compute node: DecLock as its clients see it. With a worker per station.
 template <cql::Rules kRules = cql::kAllRules>
 class Node final : private cql::LockLossListener {
  public:
-  Node(const LockShape& shape, member::Membership& membership, const Policy& policy,
-       cql::Options options, std::span<Endpoint* const> endpoints, HandOverObserver* observer = nullptr)
-      : locals_(policy, observer), clock_(*endpoints[0], membership) {
+  Node(const LockShape& shape, const Policy& policy, cql::Options options,
+       std::span<const Station> stations, HandOverObserver* observer = nullptr)
+      : locals_(policy, observer), clock_(*stations[0].endpoint, *stations[0].membership) {
     requests_.set_listener(this);
-    for (std::size_t i = 0; i < endpoints.size(); ++i) {
-      const cql::Party self{membership, requests_, WorkerId{static_cast<std::uint8_t>(i)}};
-      workers_.push_back(
-          std::make_unique<HierWorker<kRules>>(*endpoints[i], shape, self, options, locals_, clock_));
+    for (std::size_t i = 0; i < stations.size(); ++i) {
+      const cql::Party self{*stations[i].membership, requests_, WorkerId{static_cast<std::uint8_t>(i)}};
+      workers_.push_back(std::make_unique<HierWorker<kRules>>(*stations[i].endpoint, shape, self, options,
+                                                              locals_, clock_));
     }
   }
 

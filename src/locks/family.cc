@@ -6,7 +6,6 @@
 #include <string_view>
 #include <utility>
 
-#include "hier/hier.h"
 #include "locks/cql_family.h"
 #include "peers/caslock.h"
 #include "peers/dslr.h"
@@ -33,7 +32,7 @@ LockShape shape_for(std::uint32_t members, std::uint32_t slots) {
 class HierFamily final : public LockFamily {
  public:
   HierFamily(const FamilyConfig& config, const hier::Policy& policy)
-      : config_(config), policy_(policy), shape_(shape_for(config.cns, config.slots)) {
+      : config_(config), policy_(policy), shape_(shape_for(config.cns, config.slots)), nodes_(config.cns) {
     CHECK(config.workers <= 256);  // an entry has 8 bits for the worker
     for (std::uint32_t cn = 0; cn < config.cns && !config.join; ++cn) {
       memberships_.emplace_back(Slot{static_cast<std::uint16_t>(cn)}, config.cns, config.workers);
@@ -43,20 +42,12 @@ class HierFamily final : public LockFamily {
   bool endpoint_per_worker() const override { return true; }
   std::unique_ptr<LockClient> client(const Seat& seat) override {
     // The first to come brings the CN's endpoints, which are numbered by CN, then by worker.
-    if (nodes_.size() == seat.cn) {
-      member::Membership& membership =
-          config_.join ? config_.join(seat.cn, seat.endpoints) : memberships_[seat.cn];
-      nodes_.push_back(std::make_unique<hier::Node<>>(
-          shape_, membership, policy_, cql::Options{.release_read = config_.release_read},
-          seat.endpoints, config_.hand_overs));
-      for (std::size_t w = 0; config_.join && w < seat.endpoints.size(); ++w) {
-        nodes_.back()->worker(w).cql().start_patrol();
-      }
-    }
+    if (nodes_[seat.cn] == nullptr) nodes_[seat.cn] = make_node(seat);
     return nodes_[seat.cn]->client(seat.worker);
   }
   void start(RemoteAddr spare) override {
     for (const auto& node : nodes_) {
+      if (node == nullptr) continue;
       syncing_.push_back(std::make_unique<TaskGroup>(node->clock().frames()));
       syncing_.back()->spawn(node->clock().keep_in_step(spare));
     }
@@ -101,6 +92,18 @@ class HierFamily final : public LockFamily {
   }
 
  private:
+  std::unique_ptr<hier::Node<>> make_node(const Seat& seat) {
+    const std::vector<hier::Station> stations =
+        config_.join ? config_.join(seat.cn, seat.endpoints)
+                     : hier::stations_sharing(memberships_[seat.cn], seat.endpoints);
+    const cql::Options options{.release_read = config_.release_read, .patience = config_.patience};
+    auto node = std::make_unique<hier::Node<>>(shape_, policy_, options, stations, config_.hand_overs);
+    for (std::size_t w = 0; config_.join && w < stations.size(); ++w) {
+      node->worker(w).cql().start_patrol();
+    }
+    return node;
+  }
+
   FamilyConfig config_;
   hier::Policy policy_;
   LockShape shape_;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cql/cql.h"
-#include "hier/local_locks.h"
+#include "hier/hier.h"
 #include "lock/lock.h"
 
 namespace declock::locks {
@@ -26,8 +26,9 @@ struct FamilyConfig {
   Duration slack = microseconds(200);  // of declock-slack
   std::uint32_t bound = 4;             // of declock-local-bound
   hier::HandOverObserver* hand_overs = nullptr;
-  // DecLock: where compute nodes can fail, gives each its membership when it starts. Otherwise nobody ever does.
-  std::function<member::Membership&(std::uint32_t cn, std::span<Endpoint* const>)> join{};
+  // DecLock: where compute nodes can fail, lets each join when it starts. Otherwise nobody ever does.
+  std::function<std::vector<hier::Station>(std::uint32_t cn, std::span<Endpoint* const>)> join{};
+  Duration patience = cql::Options{}.patience;  // of DecLock, with failures
 };
 
 // Where a client runs.

@@ -54,7 +54,7 @@ class ViewListener {
   virtual void on_view(const View& view) = 0;
 };
 
-// One member's knowledge of the cluster. Shared by its workers.
+// What one worker of a member knows of the cluster. Used from its thread alone.
 class Membership {
  public:
   virtual ~Membership() = default;

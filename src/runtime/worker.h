@@ -15,6 +15,7 @@ namespace declock {
 struct Timer {
   std::coroutine_handle<> waiter;
   std::uint64_t armed_as = 0;  // the worker's name for it while it is armed, otherwise 0
+  Time when;                   // for the worker
 };
 
 class Worker {
@@ -56,6 +57,15 @@ class Worker {
     Timer timer_;
   };
   Sleep sleep_for(Duration d) { return {*this, d}; }
+
+  // co_await worker.yield(): everything else that is ready goes first.
+  struct Yield {
+    Worker& worker;
+    bool await_ready() const noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> me) const { worker.make_ready(me); }
+    void await_resume() const noexcept {}
+  };
+  Yield yield() { return {*this}; }
 
  private:
   FramePool frames_;

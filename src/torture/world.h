@@ -173,9 +173,9 @@ class World {
     tell(fmt::format("node {} joins as slot {} incarnation {}", index,
                      node->membership->self().slot.value, node->membership->self().incarnation.value));
     node->locks = std::make_unique<hier::Node<kRules>>(
-        shape_, *node->membership, plan_.policy,
+        shape_, plan_.policy,
         cql::Options{.release_read = cql::ReleaseRead::adaptive, .patience = plan_.patience},
-        node->endpoints);
+        hier::stations_sharing(*node->membership, node->endpoints));
     node->syncing = std::make_unique<TaskGroup>(node->locks->clock().frames());
     node->syncing->spawn(node->locks->clock().keep_in_step({MnId{0}, kWordsPerLock * 8 * plan_.locks}));
     for (std::uint32_t w = 0; w < plan_.workers; ++w) node->locks->worker(w).cql().start_patrol();

@@ -210,7 +210,7 @@ TEST_F(Cli, RefusesBadUsageInOneLine) {
   expect_refused("bench mico", "'mico' is no command");
   expect_refused("bench micro --lokc cql", "--lokc");
   expect_refused("bench micro --lock qcl", "cql|caslock");
-  expect_refused("bench micro --fabric shm", "sim");
+  expect_refused("bench micro --fabric smh", "sim|shm");
   expect_refused("bench micro --clients 0", "1 to 1024");
   expect_refused("bench micro --clients -3", "1 to 1024");
   expect_refused("bench micro --clients", "--clients");

@@ -24,9 +24,9 @@ class Cluster {
       Node& node = nodes.emplace_back();
       node.endpoint = &engine.add_endpoint(worker);
       node.membership = members.join(node.endpoint->id(), worker);
-      node.locks = std::make_unique<hier::Node<>>(shape, *node.membership, hier::Policy{},
-                                                  cql::Options{.patience = milliseconds(1)},
-                                                  std::span<Endpoint* const>{&node.endpoint, 1});
+      node.locks = std::make_unique<hier::Node<>>(
+          shape, hier::Policy{}, cql::Options{.patience = milliseconds(1)},
+          std::vector<hier::Station>{{node.endpoint, node.membership.get()}});
       node.locks->worker(0).cql().start_patrol();
       node.client = node.locks->client(0);
     }

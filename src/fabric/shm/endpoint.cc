@@ -1,0 +1,122 @@
+#include "shm/endpoint.h"
+
+#include <algorithm>
+
+namespace declock::shm {
+
+ShmEndpoint::ShmEndpoint(const Cluster& cluster, const Sender& self, EndpointId id, Worker& worker)
+    : Endpoint(id, worker), cluster_(cluster), self_(self), mailbox_(cluster.mailbox(id)) {}
+
+Task<Result<void>> ShmEndpoint::reconnect(MnId) {
+  co_return Result<void>{};  // nothing is ever on its way
+}
+
+void ShmEndpoint::ring(Doorbell& doorbell) {
+  for (Op* op : doorbell.ops()) {
+    if (observer_ != nullptr) observer_->on_posted(*op);
+    perform(*op);
+  }
+  doorbell.complete(Errc::ok);
+}
+
+// In program order. The atomics and the fence behind a WRITE keep that order for others too (F1); the words of a
+// READ or a WRITE are accessed one by one (F3, H13).
+void ShmEndpoint::perform(Op& op) const {
+  CHECK(op.addr.mn.value < cluster_.shape().mns);
+  CHECK(op.addr.offset + op.words() * 8 <= cluster_.shape().mn_bytes);
+  const auto word = [&](std::size_t i) { return cluster_.word(op.addr + i * 8); };
+  switch (op.kind) {
+    case OpKind::read:
+      for (std::size_t i = 0; i < op.into.size(); ++i) {
+        op.into[i] = word(i).load(std::memory_order_acquire);  // no later operation goes before it
+      }
+      break;
+    case OpKind::write:
+      for (std::size_t i = 0; i < op.from.size(); ++i) {
+        word(i).store(op.from[i], std::memory_order_release);  // no earlier operation goes behind it
+      }
+      std::atomic_thread_fence(std::memory_order_seq_cst);  // nor a later READ before it
+      break;
+    case OpKind::fetch_add:
+      op.old = word(0).fetch_add(op.operand);
+      break;
+    case OpKind::compare_swap:
+      op.old = op.expected;
+      word(0).compare_exchange_strong(op.old, op.operand);
+      break;
+    case OpKind::masked_compare_swap:
+      op.old = word(0).load();
+      while ((op.old & op.compare_mask) == (op.expected & op.compare_mask)) {  // ends: somebody else got on
+        if (word(0).compare_exchange_weak(op.old, (op.old & ~op.swap_mask) | (op.operand & op.swap_mask))) break;
+      }
+      break;
+  }
+}
+
+void ShmEndpoint::transmit(EndpointId to, const Message& message) {
+  // In order: not before what could not be sent yet.
+  if (is_waiting(to) || !try_send(to, message)) unsent_.push_back({to, message});
+}
+
+bool ShmEndpoint::is_waiting(EndpointId to) const {
+  return std::any_of(unsent_.begin(), unsent_.end(), [&](const Unsent& u) { return u.to == to; });
+}
+
+void ShmEndpoint::send_again() {
+  std::vector<Unsent> all;
+  all.swap(unsent_);
+  for (const Unsent& u : all) {
+    const bool gone = !MemberWord::of(cluster_.member(cluster_.owner_of(u.to)).word.load()).live;
+    if (!gone) transmit(u.to, u.message);
+  }
+}
+
+bool ShmEndpoint::try_send(EndpointId to, const Message& message) {
+  if (!cluster_.mailbox(to).send(self_, id(), message)) return false;
+  wake(to);
+  return true;
+}
+
+void ShmEndpoint::wake(EndpointId to) const {
+  if (!declock::ring(cluster_.bell_of(to))) (void)declock::ring(cluster_.dispatcher_bell(cluster_.owner_of(to)));
+}
+
+bool ShmEndpoint::poll() {
+  if (!unsent_.empty()) send_again();
+  return mailbox_.receive([this](const Sender& sender) { return cluster_.is_alive(sender); },
+                          [this](EndpointId from, const Message& message) {
+                            if (receiver() != nullptr) receiver()->on_message(from, message);
+                          });
+}
+
+bool ShmWorker::poll() {
+  bool any = false;
+  if (news_.load(std::memory_order_relaxed) && news_.exchange(false)) {
+    if (on_news_) on_news_();
+    any = true;
+  }
+  for (ShmEndpoint* endpoint : endpoints_) any = endpoint->poll() || any;
+  return any;
+}
+
+bool ShmWorker::anything_arrived() const {
+  if (news_.load()) return true;
+  for (const ShmEndpoint* endpoint : endpoints_) {
+    if (endpoint->anything_arrived()) return true;
+  }
+  return false;
+}
+
+Time ShmWorker::look_again() const {
+  for (const ShmEndpoint* endpoint : endpoints_) {
+    if (endpoint->anything_unsent()) return now() + milliseconds(1);
+  }
+  return kNever;
+}
+
+void ShmWorker::on_away(Time when) {
+  if (dispatcher_until_ns_ != nullptr && when.ns >= dispatcher_until_ns_->load()) return;
+  (void)declock::ring(dispatcher_);
+}
+
+}  // namespace declock::shm

@@ -1,0 +1,87 @@
+// The shared-memory fabric: operations are the processor's own, and complete as they are posted.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "fabric/fabric.h"
+#include "shm/cluster.h"
+
+namespace declock::shm {
+
+class ShmEndpoint final : public Endpoint {
+ public:
+  ShmEndpoint(const Cluster& cluster, const Sender& self, EndpointId id, Worker& worker);
+
+  bool has_masked_compare_swap() const override { return true; }
+  // The memory of a machine does not restart while processes on it live.
+  std::uint32_t incarnation(MnId) const override { return 1; }
+  Task<Result<void>> reconnect(MnId mn) override;
+
+  // For its worker: hands what has arrived to the receiver, and sends what could not be sent before. True: something
+  // has arrived.
+  bool poll();
+  bool anything_arrived() const { return mailbox_.anything_arrived(); }
+  bool anything_unsent() const { return !unsent_.empty(); }
+
+  // Told of every operation when it is posted; for checkers.
+  class Observer {
+   public:
+    virtual ~Observer() = default;
+    virtual void on_posted(const Op& op) = 0;
+  };
+  void observe(Observer* observer) { observer_ = observer; }
+
+ private:
+  void ring(Doorbell& doorbell) override;
+  void abandon(Doorbell&) override {}
+  void transmit(EndpointId to, const Message& message) override;
+  void perform(Op& op) const;
+  bool try_send(EndpointId to, const Message& message);
+  void wake(EndpointId to) const;
+
+  const Cluster& cluster_;
+  Sender self_;
+  Mailbox& mailbox_;
+  Observer* observer_ = nullptr;
+  // For mailboxes that were full. Bounded: a receiver has at most one request per lock and client to be told about.
+  struct Unsent {
+    EndpointId to;
+    Message message;
+  };
+  std::vector<Unsent> unsent_;
+  bool is_waiting(EndpointId to) const;
+  void send_again();
+};
+
+class ShmWorker final : public ThreadWorker {
+ public:
+  ShmWorker(Prng random, const Cluster& cluster, Slot slot, std::uint32_t number)
+      : ThreadWorker(random, cluster.bell(slot, number)), dispatcher_(cluster.dispatcher_bell(slot)) {}
+
+  void add(ShmEndpoint& endpoint) { endpoints_.push_back(&endpoint); }
+  // Run on this worker's thread when told to.
+  void set_on_news(std::function<void()> on_news) { on_news_ = std::move(on_news); }
+  // From any thread: there are news.
+  void tell_news() {
+    news_.store(true);
+    wake();
+  }
+  // When the dispatcher looks at this worker next, if it is away. Shared by the workers of a member.
+  void set_dispatcher_until(std::atomic<std::int64_t>* until_ns) { dispatcher_until_ns_ = until_ns; }
+
+ private:
+  bool poll() override;
+  bool anything_arrived() const override;
+  Time look_again() const override;
+  void on_away(Time when) override;
+
+  BellWord& dispatcher_;
+  std::atomic<std::int64_t>* dispatcher_until_ns_ = nullptr;
+  std::vector<ShmEndpoint*> endpoints_;
+  std::function<void()> on_news_;
+  std::atomic<bool> news_{false};
+};
+
+}  // namespace declock::shm

@@ -1,0 +1,116 @@
+// An endpoint's mailbox: a ring of message slots in shared memory, with many senders and one reader.
+//
+// A sender claims the slot of the next ticket in its own name, fills it, and publishes it. One that is killed in
+// between leaves a claim of somebody who is no longer a member: the reader frees it. One that is merely slow holds up
+// nobody else: the reader goes on behind its claim. So messages keep the order of their sender, and no other.
+//
+//   state of a slot, in one word:
+//     bits 0..1    free, claimed, published
+//     bits 2..11   claimed and published: the sender's member slot
+//     bits 12..41  and its incarnation
+//     bits 42..63  round: how often the ring has come by here
+//
+//   free     -> claimed    by a sender, with one swap
+//   claimed  -> published  by that sender; by the reader to free, if the sender was removed
+//   published -> free of the next round, by the reader
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "fabric/fabric.h"
+#include "layout/ids.h"
+
+namespace declock::shm {
+
+// As whom a member sends.
+struct Sender {
+  Slot slot;
+  std::uint32_t incarnation;
+};
+
+class Mailbox {
+ public:
+  static constexpr std::uint64_t kSlots = 64;
+
+  // False: it is full.
+  bool send(const Sender& sender, EndpointId from, const Message& message);
+
+  // The reader's side. `alive(sender)` says whether a sender is still a member; `deliver(from, message)` gets what has
+  // arrived.
+  template <class Alive, class Deliver>
+  bool receive(Alive alive, Deliver deliver) {
+    bool any = false;
+    const std::uint64_t first = head_.load(std::memory_order_relaxed);  // the reader's own
+    for (std::uint64_t at = first; at < first + kSlots; ++at) {
+      MessageSlot& slot = slots_[at % kSlots];
+      const State state = State::of(slot.state.load(std::memory_order_acquire));
+      if (state.is_free(at)) break;  // nobody has claimed it, so none behind it
+      if (state.round == round_of(at)) {
+        const bool published = state.status == Status::published;
+        if (!published && alive(state.sender)) continue;  // not yet
+        const EndpointId from = slot.from;
+        const Message message = slot.message;
+        // Release: it was copied before the next sender may fill it.
+        slot.state.store(State{round_of(at + kSlots), Status::free, {}}.word(), std::memory_order_release);
+        any = any || published;
+        if (published) deliver(from, message);
+      }
+      // Those behind a slot that was held up have been read already.
+      if (at == head_.load(std::memory_order_relaxed)) head_.store(at + 1, std::memory_order_relaxed);
+    }
+    return any;
+  }
+
+  // Mostly one look, at the line that the next sender writes. Sequentially consistent: it follows the reader's bell.
+  bool anything_arrived() const {
+    const std::uint64_t first = head_.load(std::memory_order_relaxed);
+    for (std::uint64_t at = first; at < first + kSlots; ++at) {
+      const State state = State::of(slots_[at % kSlots].state.load());
+      if (state.is_free(at)) return false;
+      if (state.round == round_of(at) && state.status == Status::published) return true;
+    }
+    return false;
+  }
+
+ private:
+  enum class Status : std::uint8_t { free, claimed, published };
+
+  struct State {
+    std::uint32_t round;
+    Status status;
+    Sender sender;
+
+    static constexpr State of(std::uint64_t word) {
+      return {static_cast<std::uint32_t>(word >> 42), static_cast<Status>(word & 3),
+              {Slot{static_cast<std::uint16_t>(word >> 2 & 0x3FF)},
+               static_cast<std::uint32_t>(word >> 12 & 0x3FFF'FFFF)}};
+    }
+    constexpr bool is_free(std::uint64_t ticket) const {
+      return round == round_of(ticket) && status == Status::free;
+    }
+    constexpr std::uint64_t word() const {
+      return std::uint64_t{round} << 42 | (std::uint64_t{sender.incarnation} & 0x3FFF'FFFF) << 12 |
+             std::uint64_t{sender.slot.value} << 2 | static_cast<std::uint64_t>(status);
+    }
+  };
+
+  static constexpr std::uint32_t round_of(std::uint64_t ticket) {
+    return static_cast<std::uint32_t>(ticket / kSlots) & 0x3F'FFFF;
+  }
+
+  struct alignas(64) MessageSlot {
+    std::atomic<std::uint64_t> state;
+    EndpointId from;
+    Message message;
+  };
+
+  // Where the next sender looks first; behind it everything is claimed.
+  alignas(64) std::atomic<std::uint64_t> tail_;
+  // What the reader has finished; kept here for whoever has this mailbox next.
+  alignas(64) std::atomic<std::uint64_t> head_;
+  std::array<MessageSlot, kSlots> slots_;
+};
+
+}  // namespace declock::shm

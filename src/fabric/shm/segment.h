@@ -1,0 +1,78 @@
+// A file in shared memory that processes map: a page that says what it is, then words.
+//
+// A segment is complete from the moment it has a name: it is made without one, and named last. So a creator that is
+// killed at any step leaves nothing behind, and of two that come at once one finds the other's.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace declock::shm {
+
+// The first page of every segment.
+struct SegmentHeader {
+  static constexpr std::array<char, 8> kMagic{'D', 'e', 'c', 'L', 'o', 'c', 'k', '\n'};
+  static constexpr std::uint32_t kVersion = 1;
+  enum class Kind : std::uint32_t { cluster = 1, memory = 2 };
+
+  std::array<char, 8> magic = kMagic;
+  std::uint32_t version = kVersion;
+  Kind kind = Kind::cluster;
+  std::uint64_t bytes = 0;    // of the whole file
+  std::uint64_t cluster = 0;  // a random number that names the cluster
+  std::uint32_t members = 0;
+  std::uint32_t workers = 0;    // per member
+  std::uint32_t endpoints = 0;  // per member
+  std::uint32_t mns = 0;
+  std::uint64_t mn_bytes = 0;  // of each memory node
+  std::uint32_t mn = 0;        // kind memory: which
+};
+inline constexpr std::size_t kHeaderBytes = 4096;
+static_assert(sizeof(SegmentHeader) <= kHeaderBytes);
+
+// Told before every step of making something; for tests that are killed there.
+using Steps = std::function<void(std::string_view step)>;
+
+class Segment {
+ public:
+  Segment() = default;
+  Segment(Segment&& other) noexcept;
+  Segment& operator=(Segment&& other) noexcept;
+  ~Segment();
+
+  // The file at `path`; none if there is none. An error says what is wrong with it; it is left as it is.
+  static Result<std::optional<Segment>, std::string> open(const std::string& path,
+                                                          SegmentHeader::Kind kind);
+  // Makes a file of header.bytes, zero behind the header, for this user alone. None: somebody else was faster.
+  static Result<std::optional<Segment>, std::string> create(const std::string& path,
+                                                            const SegmentHeader& header,
+                                                            const Steps& step);
+
+  const SegmentHeader& header() const { return *static_cast<const SegmentHeader*>(base_); }
+  // Behind the header.
+  std::byte* data() const { return static_cast<std::byte*>(base_) + kHeaderBytes; }
+  // An open file description of its own, for locks. REQUIRES: the segment is still at `path`.
+  const std::string& path() const { return path_; }
+  // Is it this file that has the name now?
+  bool is_at_its_path() const;
+
+ private:
+  Segment(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  Result<std::optional<Segment>, std::string> mapped(std::uint64_t bytes) &&;
+
+  std::string path_;
+  int descriptor_ = -1;
+  void* base_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace declock::shm

@@ -1,0 +1,247 @@
+#include "member_shm/compute_node.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/futex.h"
+
+namespace declock::member {
+namespace {
+
+using shm::MemberWord;
+
+// A death wakes the watcher at once. Joins do not, nor a death that the kernel gives no descriptor for.
+constexpr int kWatchMs = 100;
+
+std::vector<std::uint64_t> words_of(const shm::Cluster& cluster) {
+  std::vector<std::uint64_t> words;
+  for (std::uint32_t i = 0; i < cluster.shape().members; ++i) {
+    words.push_back(cluster.member(Slot{static_cast<std::uint16_t>(i)}).word.load());
+  }
+  return words;
+}
+
+// Whoever had the slot is dead: nothing that it began can take effect any more.
+void remove_dead(const shm::Cluster& cluster, Slot slot, std::uint64_t seen) {
+  if (!MemberWord::of(seen).live) return;
+  // If it fails somebody else has done it.
+  cluster.member(slot).word.compare_exchange_strong(seen, MemberWord::of(seen).removed().word());
+}
+
+// A descriptor that becomes readable when a process ends.
+class ProcessEnd {
+ public:
+  explicit ProcessEnd(std::uint32_t pid)
+      : descriptor_(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0))) {}
+  ProcessEnd(ProcessEnd&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  ProcessEnd& operator=(ProcessEnd&&) = delete;
+  ~ProcessEnd() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  int descriptor() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace
+
+View view_of(const shm::Cluster& cluster) {
+  // Words only ever grow: if two looks in a row agree, all of them were so at one moment.
+  std::vector<std::uint64_t> words = words_of(cluster);
+  for (std::vector<std::uint64_t> before; before != words;) {  // ends: members come and go rarely
+    before = std::move(words);
+    words = words_of(cluster);
+  }
+  View view;
+  for (std::uint32_t i = 0; i < words.size(); ++i) {
+    const MemberWord member = MemberWord::of(words[i]);
+    view.number += member.changes();
+    view.removals += member.removals;
+    if (!member.live) continue;
+    view.members.push_back({Slot{static_cast<std::uint16_t>(i)}, Incarnation{member.incarnation},
+                            EndpointId{i * cluster.shape().endpoints}});
+  }
+  return view;
+}
+
+ShmMembership::ShmMembership(const shm::Cluster& cluster, const Member& self)
+    : cluster_(cluster), self_(self), view_(view_of(cluster)) {}
+
+void ShmMembership::look() {
+  View now = view_of(cluster_);
+  if (now.number == view_.number) return;
+  view_ = std::move(now);
+  evicted_ = !view_.has(self_);
+  for (ViewListener* listener : listeners_) listener->on_view(view_);
+}
+
+Task<Result<void>> ShmMembership::refresh(Worker& worker) {
+  // Not inside a coroutine: listeners resume others.
+  struct Look {
+    static Task<Result<void>> run(Worker&, ShmMembership& self) {
+      self.look();
+      if (self.evicted_) co_return Failure{Errc::evicted};
+      co_return Result<void>{};
+    }
+  };
+  return Look::run(worker, *this);
+}
+
+Result<std::unique_ptr<ComputeNode>, std::string> ComputeNode::join(const Config& config,
+                                                                    std::optional<Slot> wanted) {
+  for (;;) {  // again only if the cluster was removed meanwhile
+    auto cluster = shm::Cluster::open_or_create(config.cluster);
+    if (!cluster) return Failure{cluster.error()};
+    auto lock = SlotLock::open(cluster->file().path());
+    if (!lock) {
+      if (!cluster->file().is_at_its_path()) continue;
+      return Failure{lock.error()};
+    }
+    std::optional<Slot> slot;
+    const std::uint32_t members = cluster->shape().members;
+    for (std::uint32_t i = wanted ? wanted->value : 0; i < (wanted ? wanted->value + 1u : members); ++i) {
+      slot = Slot{static_cast<std::uint16_t>(i)};
+      if (lock->try_take(*slot)) break;
+      slot.reset();
+    }
+    if (!cluster->file().is_at_its_path()) continue;
+    if (!slot) {
+      return Failure{fmt::format("{}: {}; wait until one leaves, or make a larger cluster",
+                                 cluster->file().path(),
+                                 wanted ? fmt::format("slot {} is taken", wanted->value)
+                                        : fmt::format("all {} member slots are taken", members))};
+    }
+    // The slot is this process's alone. It becomes a member with the swap, and whoever had it before and died is
+    // removed first.
+    shm::Cluster::MemberLine& line = cluster->member(*slot);
+    remove_dead(*cluster, *slot, line.word.load());
+    line.pid.store(static_cast<std::uint32_t>(getpid()));
+    const MemberWord joined = MemberWord::of(line.word.load()).joined();
+    for (std::uint32_t w = 0; w <= cluster->shape().workers; ++w) {
+      cluster->bell(*slot, w).store(static_cast<std::uint32_t>(Bell::away));
+    }
+    line.word.store(joined.word());
+    const Member self{*slot, Incarnation{joined.incarnation},
+                      EndpointId{slot->value * cluster->shape().endpoints}};
+    return std::unique_ptr<ComputeNode>{
+        new ComputeNode{std::move(*cluster), std::move(*lock), self, config}};
+  }
+}
+
+ComputeNode::ComputeNode(shm::Cluster cluster, SlotLock lock, const Member& self, const Config& config)
+    : cluster_(std::move(cluster)), lock_(std::move(lock)), self_(self), config_(config) {
+  const shm::Sender sender{self.slot, self.incarnation.value};
+  for (std::uint32_t i = 0; i < cluster_.shape().workers; ++i) {
+    workers_.push_back(std::make_unique<shm::ShmWorker>(
+        Prng{config.seed, std::uint64_t{self.slot.value} << 8 | i}, cluster_, self.slot, i));
+    memberships_.push_back(std::make_unique<ShmMembership>(cluster_, self));
+    workers_[i]->set_dispatcher_until(&dispatcher_until_ns_);
+    workers_[i]->set_on_news([membership = memberships_[i].get()] { membership->look(); });
+  }
+  for (std::uint32_t i = 0; i < cluster_.shape().endpoints; ++i) {
+    shm::ShmWorker& worker = *workers_[i % workers_.size()];
+    endpoints_.push_back(std::make_unique<shm::ShmEndpoint>(
+        cluster_, sender, EndpointId{self.first_endpoint.value + i}, worker));
+    (void)endpoints_.back()->poll();  // what was meant for whoever had this slot before
+    worker.add(*endpoints_.back());
+  }
+}
+
+ComputeNode::~ComputeNode() {
+  stop();
+}
+
+void ComputeNode::start() {
+  stop_event_ = eventfd(0, EFD_CLOEXEC);
+  CHECK(stop_event_ >= 0);
+  watcher_ = std::thread{[this] { watch(); }};
+  dispatcher_ = std::thread{[this] { dispatch(); }};
+}
+
+void ComputeNode::stop() {
+  if (!watcher_.joinable() || stopping_.exchange(true)) return;
+  (void)eventfd_write(stop_event_, 1);
+  futex_store_and_wake(cluster_.dispatcher_bell(self_.slot), static_cast<std::uint32_t>(Bell::running));
+  watcher_.join();
+  dispatcher_.join();
+  close(stop_event_);
+}
+
+void ComputeNode::leave() {
+  CHECK(!watcher_.joinable());
+  std::atomic<std::uint64_t>& word = cluster_.member(self_.slot).word;
+  word.store(MemberWord::of(word.load()).left().word());
+  lock_.give_back(self_.slot);
+  // An error: somebody else is a member.
+  if (config_.remove_when_last) (void)shm::remove_cluster(config_.cluster.directory, config_.cluster.name);
+}
+
+void ComputeNode::watch() {
+  std::map<std::uint64_t, ProcessEnd> ends;  // by slot and incarnation
+  std::vector<std::uint64_t> known;
+  std::vector<pollfd> waiting;
+  while (!stopping_.load()) {
+    waiting.assign(1, {stop_event_, POLLIN, 0});
+    const std::vector<std::uint64_t> words = words_of(cluster_);
+    bool someone_died = false;
+    for (std::uint32_t i = 0; i < words.size(); ++i) {
+      const Slot slot{static_cast<std::uint16_t>(i)};
+      const MemberWord member = MemberWord::of(words[i]);
+      if (!member.live || slot == self_.slot) continue;
+      const std::uint64_t who = std::uint64_t{member.incarnation} << 16 | i;
+      if (!lock_.is_taken(slot)) {
+        remove_dead(cluster_, slot, words[i]);
+        ends.erase(who);
+        someone_died = true;
+        continue;
+      }
+      // The number in the slot may be another process's by now; then the next look at the lock tells.
+      const ProcessEnd& end = ends.try_emplace(who, cluster_.member(slot).pid.load()).first->second;
+      if (end.descriptor() >= 0) waiting.push_back({end.descriptor(), POLLIN, 0});
+    }
+    if (someone_died) continue;
+    if (words != known) {
+      known = words;
+      std::erase_if(ends, [&](const auto& end) {
+        const MemberWord member = MemberWord::of(words[end.first & 0xFFFF]);
+        return !member.live || member.incarnation != end.first >> 16;
+      });
+      for (const auto& worker : workers_) worker->tell_news();
+    }
+    const int ready = ::poll(waiting.data(), waiting.size(), kWatchMs);
+    // Somebody's process has ended, but its slot is still locked: a fork that has not executed anything yet, or the
+    // number was used again. Its descriptor would be readable for ever.
+    if (ready > 0) {
+      for (const pollfd& end : waiting) {
+        if (end.revents == 0) continue;
+        std::erase_if(ends, [&](const auto& e) {
+          return e.second.descriptor() == end.fd &&
+                 lock_.is_taken(Slot{static_cast<std::uint16_t>(e.first & 0xFFFF)});
+        });
+      }
+    }
+  }
+}
+
+void ComputeNode::dispatch() {
+  BellWord& bell = cluster_.dispatcher_bell(self_.slot);
+  while (!stopping_.load()) {
+    // Asleep first: whoever rings from now on is not missed.
+    bell.store(static_cast<std::uint32_t>(Bell::asleep));
+    dispatcher_until_ns_.store(ThreadWorker::kNever.ns);
+    Time next = ThreadWorker::kNever;
+    for (const auto& worker : workers_) next = std::min(next, worker->progress());
+    if (stopping_.load()) break;
+    dispatcher_until_ns_.store(next.ns);
+    futex_wait(bell, static_cast<std::uint32_t>(Bell::asleep), next);
+  }
+}
+
+}  // namespace declock::member

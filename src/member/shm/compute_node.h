@@ -1,0 +1,97 @@
+// A compute node on this machine: this process, as a member of a cluster in shared memory. No daemon and no
+// coordinator: who is alive is in the cluster's file and in the kernel's locks on it (slot_lock.h).
+//
+// Two threads of its own, which sleep unless they are needed: the watcher sees other members die, and removes them;
+// the dispatcher runs workers whose own threads are busy elsewhere.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "member/membership.h"
+#include "member_shm/slot_lock.h"
+#include "shm/cluster.h"
+#include "shm/endpoint.h"
+
+namespace declock::member {
+
+// What one worker knows of the cluster. Used from its thread alone.
+class ShmMembership final : public Membership {
+ public:
+  ShmMembership(const shm::Cluster& cluster, const Member& self);
+
+  const Member& self() const override { return self_; }
+  const View& known() const override { return view_; }
+  Task<Result<void>> refresh(Worker& worker) override;
+  bool evicted() const override { return evicted_; }
+  void listen(ViewListener* listener) override { listeners_.push_back(listener); }
+  void unlisten(ViewListener* listener) override { std::erase(listeners_, listener); }
+
+  // Reads the view; whoever listens is told if it is another one.
+  void look();
+
+ private:
+  const shm::Cluster& cluster_;
+  Member self_;
+  View view_;
+  bool evicted_ = false;
+  std::vector<ViewListener*> listeners_;
+};
+
+// The members at one moment, from their words.
+View view_of(const shm::Cluster& cluster);
+
+class ComputeNode {
+ public:
+  struct Config {
+    shm::ClusterConfig cluster;
+    std::uint64_t seed = 1;         // of its workers' random numbers
+    bool remove_when_last = false;  // the cluster's files, if nobody else is a member when this one leaves
+  };
+
+  // Opens or makes the cluster and takes a slot of it: this one if it is given, which must be free.
+  static Result<std::unique_ptr<ComputeNode>, std::string> join(const Config& config,
+                                                                std::optional<Slot> slot = {});
+  ComputeNode(const ComputeNode&) = delete;
+  ComputeNode& operator=(const ComputeNode&) = delete;
+  // As if the process had been killed, unless it has left: the others find out, and mend its locks.
+  ~ComputeNode();
+
+  // Locks are built on the endpoints between join() and start(), and taken down between stop() and the end. From
+  // start() on the others are watched, and they get answers.
+  void start();
+  void stop();
+
+  // REQUIRES: stopped, and nothing is held, waited for or under way.
+  void leave();
+
+  const shm::Cluster& cluster() const { return cluster_; }
+  const Member& self() const { return self_; }
+  std::uint32_t workers() const { return cluster_.shape().workers; }
+  shm::ShmWorker& worker(std::uint32_t i) { return *workers_[i]; }
+  Membership& membership(std::uint32_t worker) { return *memberships_[worker]; }
+  shm::ShmEndpoint& endpoint(std::uint32_t i) { return *endpoints_[i]; }
+
+ private:
+  ComputeNode(shm::Cluster cluster, SlotLock lock, const Member& self, const Config& config);
+  void watch();
+  void dispatch();
+
+  shm::Cluster cluster_;
+  SlotLock lock_;
+  Member self_;
+  Config config_;
+  std::vector<std::unique_ptr<shm::ShmWorker>> workers_;
+  std::vector<std::unique_ptr<ShmMembership>> memberships_;  // by worker
+  std::vector<std::unique_ptr<shm::ShmEndpoint>> endpoints_;
+  std::atomic<std::int64_t> dispatcher_until_ns_{ThreadWorker::kNever.ns};
+  std::atomic<bool> stopping_{false};
+  int stop_event_ = -1;  // wakes the watcher
+  std::thread watcher_;
+  std::thread dispatcher_;
+};
+
+}  // namespace declock::member

@@ -1,0 +1,166 @@
+#include "runtime/thread_worker.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/futex.h"
+
+namespace declock {
+namespace {
+
+// Which worker this thread runs: what it makes ready itself needs no lock and no bell.
+thread_local ThreadWorker* t_running = nullptr;
+
+// To sleep and to be woken takes about this long.
+constexpr Duration kNotWorthSleeping = microseconds(50);
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+constexpr std::uint32_t word(Bell bell) {
+  return static_cast<std::uint32_t>(bell);
+}
+
+}  // namespace
+
+bool ring(BellWord& bell) {
+  switch (static_cast<Bell>(bell.load())) {
+    case Bell::running:
+      return true;
+    case Bell::asleep:
+      futex_store_and_wake(bell, word(Bell::running));
+      return true;
+    case Bell::away:
+      break;
+  }
+  return false;
+}
+
+ThreadWorker::Running::Running(ThreadWorker& worker, std::unique_lock<std::mutex> guard, Time& next)
+    : worker_(worker),
+      guard_(std::move(guard)),
+      next_(next),
+      outer_(std::exchange(t_running, &worker)) {
+  worker_.bell_.store(word(Bell::running));
+}
+
+ThreadWorker::Running::~Running() {
+  t_running = outer_;
+  worker_.bell_.store(word(Bell::away));
+  // What came before the bell said so was told to nobody.
+  const bool at_once = worker_.anything_to_do() || !worker_.ready_.empty();
+  next_ = at_once ? Time{} : worker_.next_deadline();
+}
+
+Time ThreadWorker::now() const {
+  return monotonic_now();
+}
+
+void ThreadWorker::arm(Timer& timer, Time when) {
+  timer.when = when;
+  timer.armed_as = ++timers_armed_;
+  timers_.emplace(std::pair{when.ns, timer.armed_as}, &timer);
+}
+
+void ThreadWorker::disarm(Timer& timer) {
+  timers_.erase({timer.when.ns, timer.armed_as});
+  timer.armed_as = 0;
+}
+
+void ThreadWorker::make_ready(std::coroutine_handle<> coroutine) {
+  if (t_running == this) {
+    ready_.push_back(coroutine);
+    return;
+  }
+  {
+    const std::lock_guard guard{inbox_mutex_};
+    inbox_.push_back(coroutine);
+    inbox_filled_.store(true);
+  }
+  wake();
+}
+
+void ThreadWorker::wake() {
+  if (!ring(bell_)) on_away(Time{});
+}
+
+bool ThreadWorker::turn() {
+  bool busy = run_ready();
+  busy = poll() || busy;
+  // The clock costs more than a turn does.
+  if (!timers_.empty() && ++turns_ % kTurnsBetweenClocks == 0) busy = fire_timers() || busy;
+  return busy;
+}
+
+bool ThreadWorker::run_ready() {
+  if (inbox_filled_.load(std::memory_order_relaxed)) {  // a hint; the mutex orders what is in it
+    const std::lock_guard guard{inbox_mutex_};
+    ready_.insert(ready_.end(), inbox_.begin(), inbox_.end());
+    inbox_.clear();
+    inbox_filled_.store(false);
+  }
+  if (ready_.empty()) return false;
+  resuming_.swap(ready_);
+  for (const std::coroutine_handle<> coroutine : resuming_) coroutine.resume();
+  resuming_.clear();
+  return true;
+}
+
+bool ThreadWorker::fire_timers() {
+  const std::int64_t now_ns = now().ns;
+  bool fired = false;
+  while (!timers_.empty() && timers_.begin()->first.first <= now_ns) {
+    Timer& timer = *timers_.begin()->second;
+    timers_.erase(timers_.begin());
+    timer.armed_as = 0;
+    timer.waiter.resume();
+    fired = true;
+  }
+  return fired;
+}
+
+Time ThreadWorker::next_deadline() const {
+  const Time timer = timers_.empty() ? kNever : Time{timers_.begin()->first.first};
+  return std::min(timer, look_again());
+}
+
+// Looks for a while, then sleeps: what others do to a lock takes less time than to be woken.
+void ThreadWorker::rest() {
+  for (std::uint32_t i = 0; i < looks_; ++i) {
+    if (anything_to_do()) {
+      looks_ = std::min(looks_ * 2, kLooksMax);
+      return;
+    }
+    relax();
+  }
+  looks_ = std::max(looks_ / 2, kLooksMin);
+  if (fire_timers()) return;
+  const Time until = next_deadline();
+  if (until - now() < kNotWorthSleeping) {
+    sched_yield();
+    return;
+  }
+  bell_.store(word(Bell::asleep));
+  // Whoever has sent something before it could see that.
+  if (!anything_to_do()) futex_wait(bell_, word(Bell::asleep), until);
+  bell_.store(word(Bell::running));
+}
+
+Time ThreadWorker::progress() {
+  std::unique_lock guard{running_, std::try_to_lock};
+  if (!guard.owns_lock()) return kNever;
+  Time next;
+  {
+    const Running here{*this, std::move(guard), next};
+    while (turn() || fire_timers()) {  // ends: what arrives meanwhile is little, and others wait for answers
+    }
+  }
+  return next;
+}
+
+}  // namespace declock

@@ -1,0 +1,115 @@
+// A worker of real time: a thread that runs coroutines, fires timers and handles what arrives, and sleeps in the
+// kernel when there is nothing to do.
+//
+// It runs inside run_until(), on the caller's thread. Between two calls, while that thread is busy elsewhere, another
+// may run it with progress(): so messages are answered even when every client is busy in its own code.
+//
+// The bell says where the worker is, to those who have something for it:
+//
+//   running  it looks by itself
+//   asleep   store `running` and wake it
+//   away     nobody runs it: tell the node's dispatcher (on_away)
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "runtime/worker.h"
+
+namespace declock {
+
+enum class Bell : std::uint32_t { away, running, asleep };
+using BellWord = std::atomic<std::uint32_t>;
+
+// True: the worker behind the bell is awake now. False: it is away.
+bool ring(BellWord& bell);
+
+class ThreadWorker : public Worker {
+ public:
+  ThreadWorker(Prng random, BellWord& bell) : Worker(random), bell_(bell) {}
+
+  Time now() const override;
+  void arm(Timer& timer, Time when) override;
+  void disarm(Timer& timer) override;
+  // From any thread.
+  void make_ready(std::coroutine_handle<> coroutine) override;
+
+  // Until done() holds, which is asked after every turn.
+  template <class Done>
+  void run_until(Done done) {
+    Time next;
+    {
+      const Running here{*this, std::unique_lock{running_}, next};
+      while (!done()) {
+        if (!turn()) rest();
+      }
+    }
+    if (next < kNever) on_away(next);
+  }
+  // Does what there is to do and does not wait, unless another thread runs this worker. The next moment at which
+  // there will be something to do by itself.
+  Time progress();
+
+  // From any thread: there is something to do.
+  void wake();
+
+  static constexpr Time kNever{std::int64_t{1} << 62};
+
+ protected:
+  // Handles what has arrived. True: there was something.
+  virtual bool poll() = 0;
+  // May be wrong if something arrives at this moment.
+  virtual bool anything_arrived() const = 0;
+  // When to look again, although nothing arrives: something could not be sent yet. Otherwise kNever.
+  virtual Time look_again() const = 0;
+  // Something is to be done at this time, and no thread is in run_until().
+  virtual void on_away(Time when) = 0;
+
+ private:
+  // As long as it lives this thread runs the worker.
+  class Running {
+   public:
+    // At its end `next` is when there is something to do again.
+    Running(ThreadWorker& worker, std::unique_lock<std::mutex> guard, Time& next);
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+    ~Running();
+
+   private:
+    ThreadWorker& worker_;
+    std::unique_lock<std::mutex> guard_;
+    Time& next_;
+    ThreadWorker* outer_;
+  };
+
+  bool turn();
+  void rest();
+  bool fire_timers();
+  bool run_ready();
+  bool anything_to_do() const { return inbox_filled_.load() || anything_arrived(); }
+  Time next_deadline() const;
+
+  // While a worker waits it looks this often, more often if that paid lately.
+  static constexpr std::uint32_t kLooksMin = 32;
+  static constexpr std::uint32_t kLooksMax = 2048;
+  static constexpr std::uint32_t kTurnsBetweenClocks = 32;
+
+  BellWord& bell_;
+  std::mutex running_;  // held by the thread that runs this worker
+  std::vector<std::coroutine_handle<>> ready_;
+  std::vector<std::coroutine_handle<>> resuming_;
+  std::map<std::pair<std::int64_t, std::uint64_t>, Timer*> timers_;  // by when, and which
+  std::uint64_t timers_armed_ = 0;
+  std::uint32_t turns_ = 0;
+  std::uint32_t looks_ = kLooksMax;
+
+  std::mutex inbox_mutex_;
+  std::vector<std::coroutine_handle<>> inbox_;  // made ready by other threads
+  std::atomic<bool> inbox_filled_{false};
+};
+
+}  // namespace declock
