@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
   CLI::App& bench = *program.add_subcommand("bench", "Benchmarks");
   bench.require_subcommand(1);
   const std::map<std::string, Action> actions{{"micro", add_bench_micro(bench)},
+                                              {"peers", add_bench_peers(bench)},
                                               {"reset", add_bench_reset(bench)},
                                               {"explore", add_explore(program)},
                                               {"torture", add_torture(program)},
