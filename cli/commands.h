@@ -21,7 +21,11 @@ using Action = std::function<int()>;  // returns the exit status
 Action add_bench_micro(CLI::App& bench);
 Action add_bench_peers(CLI::App& bench);
 Action add_bench_reset(CLI::App& bench);
+Action add_demo(CLI::App& program);
+Action add_doctor(CLI::App& program);
 Action add_explore(CLI::App& program);
+// By the names of its commands.
+std::vector<std::pair<std::string, Action>> add_shm(CLI::App& program);
 Action add_torture(CLI::App& program);
 Action add_nic(CLI::App& program);
 

@@ -51,16 +51,19 @@ int main(int argc, char** argv) {
   program.option_defaults()->always_capture_default();
   CLI::App& bench = *program.add_subcommand("bench", "Benchmarks");
   bench.require_subcommand(1);
-  const std::map<std::string, Action> actions{{"micro", add_bench_micro(bench)},
+  std::map<std::string, Action> actions{{"micro", add_bench_micro(bench)},
                                               {"peers", add_bench_peers(bench)},
                                               {"reset", add_bench_reset(bench)},
                                               {"explore", add_explore(program)},
                                               {"torture", add_torture(program)},
-                                              {"nic", add_nic(program)}};
+                                              {"nic", add_nic(program)},
+                                              {"demo", add_demo(program)},
+                                              {"doctor", add_doctor(program)}};
+  for (const auto& [name, action] : add_shm(program)) actions.emplace(name, action);
   try {
     program.parse(argc, argv);
     const CLI::App* chosen = program.get_subcommands().front();
-    if (chosen == &bench) chosen = bench.get_subcommands().front();
+    while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands().front();
     const int status = actions.at(chosen->get_name())();
     flush_standard_output();
     return status;

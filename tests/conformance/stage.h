@@ -1,0 +1,38 @@
+// A fabric under test: a few compute nodes, each with one worker and one endpoint, and what a test may do to them.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fabric/fabric.h"
+#include "member/membership.h"
+
+namespace declock::conformance {
+
+// A node's work. Runs on its worker; what it refers to must stay until then.
+using Script = std::function<Task<void>(Endpoint& endpoint, member::Membership& membership)>;
+
+class Stage {
+ public:
+  virtual ~Stage() = default;
+
+  // Runs a script per node, all at the same time, to the end of those that are not killed. A script whose node is
+  // marked as a victim runs where it can be killed without warning.
+  virtual void run(std::vector<Script> scripts) = 0;
+  // Of memory node 0, from outside, between runs and during them.
+  virtual std::uint64_t look(std::uint64_t offset) = 0;
+
+  // Makes this node a victim: the next run() kills it as soon as `when`, asked from outside, says so.
+  struct Victim {
+    std::size_t node;
+    std::function<bool()> when;
+  };
+  virtual void set_victim(Victim victim) = 0;
+};
+
+// "sim" or "shm". With so many nodes.
+std::unique_ptr<Stage> make_stage(const std::string& fabric, std::uint32_t nodes);
+
+}  // namespace declock::conformance

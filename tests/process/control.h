@@ -1,0 +1,52 @@
+// What a test and the compute nodes that it starts, kills and stops share: a mapped file.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "base/check.h"
+
+namespace declock::process {
+
+inline constexpr std::uint32_t kLocks = 4;
+inline constexpr std::uint32_t kMembers = 8;
+inline constexpr std::uint32_t kWorkers = 2;
+inline constexpr std::uint32_t kClients = 4;  // per process
+inline constexpr std::uint32_t kStationsMax = 64;
+
+// Of one of the test's places for a process; what its processes did adds up, however they ended.
+struct alignas(64) Station {
+  std::atomic<std::uint64_t> operations;
+  std::atomic<std::uint64_t> acknowledged[kLocks];  // updates
+  std::atomic<std::uint64_t> resets;
+};
+
+struct Control {
+  std::atomic<bool> stop;
+  std::atomic<std::uint64_t> violations;
+  std::atomic<std::uint64_t> repairs;  // of updates that somebody was killed in
+  std::atomic<std::uint64_t> errors;   // operations that failed
+  Station stations[kStationsMax];
+
+  // Zeroed if the file is new.
+  static Control& map(const std::string& path) {
+    const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(descriptor >= 0 && ftruncate(descriptor, sizeof(Control)) == 0);
+    void* at = mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    CHECK(at != MAP_FAILED);
+    close(descriptor);
+    return *static_cast<Control*>(at);
+  }
+};
+
+// Where lock number i and what it protects lie.
+inline constexpr std::uint64_t kStride = 256;
+inline constexpr std::uint64_t kObjects = kStride * kLocks;
+inline constexpr std::uint64_t kBytes = kObjects + 64 * kLocks;
+
+}  // namespace declock::process
