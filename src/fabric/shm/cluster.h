@@ -57,7 +57,7 @@ class Cluster {
   MemberLine& member(Slot slot) const { return members()[slot.value]; }
   bool is_alive(const Sender& sender) const {
     const MemberWord word = MemberWord::of(member(sender.slot).word.load());
-    return word.live && word.incarnation == sender.incarnation;
+    return word.live && (word.incarnation & Sender::kIncarnationMask) == sender.incarnation;
   }
 
   Slot owner_of(EndpointId endpoint) const {

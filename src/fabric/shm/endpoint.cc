@@ -4,8 +4,11 @@
 
 namespace declock::shm {
 
-ShmEndpoint::ShmEndpoint(const Cluster& cluster, const Sender& self, EndpointId id, Worker& worker)
-    : Endpoint(id, worker), cluster_(cluster), self_(self), mailbox_(cluster.mailbox(id)) {}
+ShmEndpoint::ShmEndpoint(const Cluster& cluster, std::uint32_t incarnation, EndpointId id, Worker& worker)
+    : Endpoint(id, worker),
+      cluster_(cluster),
+      self_{cluster.owner_of(id), static_cast<std::uint16_t>(id.value % cluster.shape().endpoints), incarnation},
+      mailbox_(cluster.mailbox(id)) {}
 
 Task<Result<void>> ShmEndpoint::reconnect(MnId) {
   co_return Result<void>{};  // nothing is ever on its way

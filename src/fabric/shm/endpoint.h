@@ -12,7 +12,8 @@ namespace declock::shm {
 
 class ShmEndpoint final : public Endpoint {
  public:
-  ShmEndpoint(const Cluster& cluster, const Sender& self, EndpointId id, Worker& worker);
+  // `incarnation`: of the member that it belongs to.
+  ShmEndpoint(const Cluster& cluster, std::uint32_t incarnation, EndpointId id, Worker& worker);
 
   bool has_masked_compare_swap() const override { return true; }
   // The memory of a machine does not restart while processes on it live.

@@ -15,11 +15,9 @@ bool Mailbox::send(const Sender& sender, EndpointId from, const Message& message
       tail_.compare_exchange_strong(ticket, ticket + 1);
       return true;
     }
-    if (State::of(found).round == round_of(ticket) && State::of(found).status != Status::free) {
-      tail_.compare_exchange_strong(ticket, ticket + 1);  // for a sender that has not come to it
-    } else if (tail_.load() == ticket) {
-      return false;  // the reader has not finished with it since the last round
-    }
+    if (State::of(found).round == round_of(ticket - kSlots)) return false;  // not read yet
+    // Claimed, perhaps read already, by a sender that has not come to this, and may never.
+    tail_.compare_exchange_strong(ticket, ticket + 1);
   }
 }
 

@@ -2,12 +2,13 @@
 //
 // A sender claims the slot of the next ticket in its own name, fills it, and publishes it. One that is killed in
 // between leaves a claim of somebody who is no longer a member: the reader frees it. One that is merely slow holds up
-// nobody else: the reader goes on behind its claim. So messages keep the order of their sender, and no other.
+// its own later messages and nobody else's: the reader goes on behind its claim.
 //
 //   state of a slot, in one word:
 //     bits 0..1    free, claimed, published
-//     bits 2..11   claimed and published: the sender's member slot
-//     bits 12..41  and its incarnation
+//     bits 2..11   claimed and published: the sender's member slot,
+//     bits 12..21  its endpoint there
+//     bits 22..41  and the end of its incarnation
 //     bits 42..63  round: how often the ring has come by here
 //
 //   free     -> claimed    by a sender, with one swap
@@ -15,6 +16,7 @@
 //   published -> free of the next round, by the reader
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -24,10 +26,14 @@
 
 namespace declock::shm {
 
-// As whom a member sends.
+// As whom an endpoint sends.
 struct Sender {
   Slot slot;
+  std::uint16_t endpoint;  // of that member, counted from 0
   std::uint32_t incarnation;
+
+  static constexpr std::uint32_t kIncarnationMask = 0xF'FFFF;
+  constexpr bool operator==(const Sender&) const = default;
 };
 
 class Mailbox {
@@ -42,6 +48,8 @@ class Mailbox {
   template <class Alive, class Deliver>
   bool receive(Alive alive, Deliver deliver) {
     bool any = false;
+    std::array<Sender, kSlots> late;  // senders whose claims were passed over
+    auto late_end = late.begin();
     const std::uint64_t first = head_.load(std::memory_order_relaxed);  // the reader's own
     for (std::uint64_t at = first; at < first + kSlots; ++at) {
       MessageSlot& slot = slots_[at % kSlots];
@@ -49,7 +57,11 @@ class Mailbox {
       if (state.is_free(at)) break;  // nobody has claimed it, so none behind it
       if (state.round == round_of(at)) {
         const bool published = state.status == Status::published;
-        if (!published && alive(state.sender)) continue;  // not yet
+        const bool behind = std::find(late.begin(), late_end, state.sender) != late_end;
+        if (behind || (!published && alive(state.sender))) {
+          *late_end++ = state.sender;
+          continue;
+        }
         const EndpointId from = slot.from;
         const Message message = slot.message;
         // Release: it was copied before the next sender may fill it.
@@ -85,14 +97,17 @@ class Mailbox {
     static constexpr State of(std::uint64_t word) {
       return {static_cast<std::uint32_t>(word >> 42), static_cast<Status>(word & 3),
               {Slot{static_cast<std::uint16_t>(word >> 2 & 0x3FF)},
-               static_cast<std::uint32_t>(word >> 12 & 0x3FFF'FFFF)}};
+               static_cast<std::uint16_t>(word >> 12 & 0x3FF),
+               static_cast<std::uint32_t>(word >> 22 & Sender::kIncarnationMask)}};
     }
     constexpr bool is_free(std::uint64_t ticket) const {
       return round == round_of(ticket) && status == Status::free;
     }
     constexpr std::uint64_t word() const {
-      return std::uint64_t{round} << 42 | (std::uint64_t{sender.incarnation} & 0x3FFF'FFFF) << 12 |
-             std::uint64_t{sender.slot.value} << 2 | static_cast<std::uint64_t>(status);
+      return std::uint64_t{round} << 42 |
+             std::uint64_t{sender.incarnation & Sender::kIncarnationMask} << 22 |
+             std::uint64_t{sender.endpoint} << 12 | std::uint64_t{sender.slot.value} << 2 |
+             static_cast<std::uint64_t>(status);
     }
   };
 

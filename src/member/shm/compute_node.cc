@@ -137,7 +137,6 @@ Result<std::unique_ptr<ComputeNode>, std::string> ComputeNode::join(const Config
 
 ComputeNode::ComputeNode(shm::Cluster cluster, SlotLock lock, const Member& self, const Config& config)
     : cluster_(std::move(cluster)), lock_(std::move(lock)), self_(self), config_(config) {
-  const shm::Sender sender{self.slot, self.incarnation.value};
   for (std::uint32_t i = 0; i < cluster_.shape().workers; ++i) {
     workers_.push_back(std::make_unique<shm::ShmWorker>(
         Prng{config.seed, std::uint64_t{self.slot.value} << 8 | i}, cluster_, self.slot, i));
@@ -148,7 +147,7 @@ ComputeNode::ComputeNode(shm::Cluster cluster, SlotLock lock, const Member& self
   for (std::uint32_t i = 0; i < cluster_.shape().endpoints; ++i) {
     shm::ShmWorker& worker = *workers_[i % workers_.size()];
     endpoints_.push_back(std::make_unique<shm::ShmEndpoint>(
-        cluster_, sender, EndpointId{self.first_endpoint.value + i}, worker));
+        cluster_, self.incarnation.value, EndpointId{self.first_endpoint.value + i}, worker));
     (void)endpoints_.back()->poll();  // what was meant for whoever had this slot before
     worker.add(*endpoints_.back());
   }

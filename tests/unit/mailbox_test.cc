@@ -1,0 +1,112 @@
+// Mailboxes in shared memory, and senders that are killed half-way.
+#include "shm/mailbox.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace declock::shm {
+namespace {
+
+constexpr Sender kAlive{Slot{1}, 0, 1};
+constexpr Sender kDead{Slot{2}, 0, 7};
+
+class MailboxTest : public testing::Test {
+ protected:
+  // What has arrived: the first word of each message.
+  std::vector<std::uint64_t> receive() {
+    std::vector<std::uint64_t> got;
+    box_->receive([](const Sender& s) { return s.slot != kDead.slot; },
+                  [&](EndpointId, const Message& m) { got.push_back(m.words[0]); });
+    return got;
+  }
+  bool send(std::uint64_t what) { return box_->send(kAlive, EndpointId{1}, {{what, 0, 0}}); }
+
+  // The words of a mailbox, for what a killed sender leaves behind: its tail, its head, then a line per slot that begins
+  // with the slot's state.
+  std::atomic<std::uint64_t>& tail() { return word(0); }
+  std::atomic<std::uint64_t>& state(std::size_t slot) { return word(16 + 8 * slot); }
+  static constexpr std::uint64_t claimed_by(const Sender& s, std::uint64_t round) {
+    return round << 42 | std::uint64_t{s.incarnation} << 22 | std::uint64_t{s.slot.value} << 2 | 1;
+  }
+
+  // Zeroed memory is an empty mailbox.
+  std::unique_ptr<Mailbox> box_ = std::make_unique<Mailbox>();
+
+ private:
+  std::atomic<std::uint64_t>& word(std::size_t i) { return reinterpret_cast<std::atomic<std::uint64_t>*>(box_.get())[i]; }
+};
+
+TEST_F(MailboxTest, HoldsSoManyAndNoMoreUntilTheyAreRead) {
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    EXPECT_FALSE(box_->anything_arrived());
+    for (std::uint64_t i = 0; i < Mailbox::kSlots; ++i) ASSERT_TRUE(send(i));
+    EXPECT_FALSE(send(99));
+    EXPECT_TRUE(box_->anything_arrived());
+    const std::vector<std::uint64_t> got = receive();
+    ASSERT_EQ(got.size(), Mailbox::kSlots);
+    for (std::uint64_t i = 0; i < Mailbox::kSlots; ++i) EXPECT_EQ(got[i], i);
+  }
+}
+
+TEST_F(MailboxTest, ASenderKilledAfterItsClaimJamsNobody) {
+  for (std::uint64_t lap = 0; lap < 3; ++lap) {
+    // Its claim is the last thing that it did: it has not even moved the tail on.
+    ASSERT_TRUE(send(1));
+    const std::uint64_t ticket = tail().load();
+    state(ticket % Mailbox::kSlots).store(claimed_by(kDead, ticket / Mailbox::kSlots));
+    ASSERT_TRUE(send(2));
+    EXPECT_EQ(receive(), (std::vector<std::uint64_t>{1, 2}));
+    for (std::uint64_t i = 0; i < Mailbox::kSlots; ++i) ASSERT_TRUE(send(i)) << i;
+    EXPECT_EQ(receive().size(), Mailbox::kSlots);
+  }
+}
+
+TEST_F(MailboxTest, AClaimThatWasCleanedUpBeforeTheTailMovedOnJamsNobody) {
+  state(0).store(claimed_by(kDead, 0));
+  EXPECT_TRUE(receive().empty());
+  ASSERT_TRUE(send(5));
+  EXPECT_EQ(receive(), std::vector<std::uint64_t>{5});
+}
+
+TEST_F(MailboxTest, ASlowSenderHoldsUpOnlyItself) {
+  const std::uint64_t slow = claimed_by({Slot{3}, 0, 1}, 0);
+  state(0).store(slow);
+  ASSERT_TRUE(send(1));
+  ASSERT_TRUE(send(2));
+  ASSERT_TRUE(box_->send({Slot{3}, 0, 1}, EndpointId{3}, {{30, 0, 0}}));
+  ASSERT_TRUE(box_->send({Slot{3}, 1, 1}, EndpointId{4}, {{4, 0, 0}}));
+  EXPECT_EQ(receive(), (std::vector<std::uint64_t>{1, 2, 4})) << "its second message must not overtake its first";
+  state(0).store(slow + 1);  // published
+  EXPECT_TRUE(box_->anything_arrived());
+  EXPECT_EQ(receive(), (std::vector<std::uint64_t>{0, 30}));
+  for (std::uint64_t i = 0; i < Mailbox::kSlots; ++i) ASSERT_TRUE(send(i));
+  EXPECT_EQ(receive().size(), Mailbox::kSlots);
+}
+
+TEST_F(MailboxTest, ManySendersAtOnceLoseNothing) {
+  constexpr std::uint64_t kEach = 20'000;
+  std::vector<std::jthread> senders;
+  for (std::uint16_t who = 0; who < 3; ++who) {
+    senders.emplace_back([this, who] {
+      for (std::uint64_t i = 0; i < kEach;) {
+        if (box_->send({Slot{10}, who, 1}, EndpointId{who}, {{i, 0, 0}})) {
+          ++i;
+        } else {
+          std::this_thread::yield();
+        }
+      }
+    });
+  }
+  std::array<std::uint64_t, 3> next{};
+  while (next != std::array<std::uint64_t, 3>{kEach, kEach, kEach}) {
+    box_->receive([](const Sender&) { return true; },
+                  [&](EndpointId from, const Message& m) { ASSERT_EQ(m.words[0], next[from.value]++); });
+    if (HasFatalFailure()) break;
+  }
+}
+
+}  // namespace
+}  // namespace declock::shm
