@@ -103,7 +103,10 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   // REQUIRES: hold.mode is exclusive.
   Token token(const Hold& hold, std::uint64_t wraps) const;
 
-  void start_patrol() override { patrol_.spawn(patrol()); }
+  void start_patrol() override {
+    patrols_ = true;
+    patrol_if_needed();
+  }
   void reset_for_nothing(RemoteAddr lock) override { behind_.spawn(reset_now(lock)); }
   void stop() override { self_.requests.close(); }
 
@@ -148,6 +151,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Task<Result<void>> look_after(Record& record, Header seen);
   Task<Result<Header>> read_header(RemoteAddr lock);
   Task<void> patrol();
+  void patrol_if_needed();
   bool somebody_failed(const Record& record) const;
   void on_signal(EndpointId from, const ResetMessage& signal);
   void on_answer(const ResetMessage& answer);
@@ -172,6 +176,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Drain* drains_ = nullptr;          // resets of this worker that wait for answers
   ResetCounts resets_;
   TaskGroup behind_;
+  bool patrols_ = false;
   TaskGroup patrol_;
 };
 

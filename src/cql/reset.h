@@ -349,13 +349,19 @@ Task<Result<void>> CqlLock<kRules>::look_after(Record& record, Header seen) {
   co_return Result<void>{};
 }
 
+// As long as nobody was ever removed, nobody needs to look.
+template <Rules kRules>
+void CqlLock<kRules>::patrol_if_needed() {
+  const bool needed = patrols_ && self_.membership.known().removals > 0 && !self_.membership.evicted();
+  if (needed && patrol_.running() == 0) patrol_.spawn(patrol());
+}
+
 // Time-out, and no progress of the ticket, and somebody was removed: only then a reset (H19).
 template <Rules kRules>
 Task<void> CqlLock<kRules>::patrol() {
   std::vector<GrantKey> waits;
   while (!self_.membership.evicted()) {
     co_await endpoint_.worker().sleep_for(options_.patience);
-    if (self_.membership.known().removals == 0) continue;
     waits.clear();
     self_.requests.for_each([&](Record& r) {
       const bool mine = r.waiting != nullptr && r.waiting->worker == &endpoint_.worker();
@@ -405,6 +411,7 @@ void CqlLock<kRules>::on_view(const member::View& view) {
     self_.requests.listener()->on_reset_of(record->lock, record->era);
   }
   for (Waiting* waiting : lost) waiting->worker->make_ready(waiting->coroutine);
+  patrol_if_needed();
 }
 
 }  // namespace declock::cql

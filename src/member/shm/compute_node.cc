@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
+#include <optional>
 
 #include "base/futex.h"
 
@@ -18,6 +18,8 @@ using shm::MemberWord;
 
 // A death wakes the watcher at once. Joins do not, nor a death that the kernel gives no descriptor for.
 constexpr int kWatchMs = 100;
+// Even where a descriptor is expected to tell, the locks are looked at once in a while.
+constexpr std::uint64_t kRoundsBetweenLooks = 10;
 
 std::vector<std::uint64_t> words_of(const shm::Cluster& cluster) {
   std::vector<std::uint64_t> words;
@@ -40,11 +42,21 @@ class ProcessEnd {
   explicit ProcessEnd(std::uint32_t pid)
       : descriptor_(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0))) {}
   ProcessEnd(ProcessEnd&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  ProcessEnd& operator=(ProcessEnd&&) = delete;
+  ProcessEnd& operator=(ProcessEnd&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
   ~ProcessEnd() {
     if (descriptor_ >= 0) close(descriptor_);
   }
   int descriptor() const { return descriptor_; }
+  // Will it say when the process ends? If not, only the lock does.
+  bool tells() const { return descriptor_ >= 0; }
+  // It has said so.
+  void forget_if_over() {
+    pollfd end{descriptor_, POLLIN, 0};
+    if (descriptor_ >= 0 && ::poll(&end, 1, 0) == 1) close(std::exchange(descriptor_, -1));
+  }
 
  private:
   int descriptor_;
@@ -182,49 +194,44 @@ void ComputeNode::leave() {
   if (config_.remove_when_last) (void)shm::remove_cluster(config_.cluster.directory, config_.cluster.name);
 }
 
+// Who is a member, as far as the watcher has seen.
+struct ComputeNode::Watched {
+  std::uint64_t word;                 // of its slot
+  std::optional<ProcessEnd> end{};    // readable once its process has ended
+};
+
 void ComputeNode::watch() {
-  std::map<std::uint64_t, ProcessEnd> ends;  // by slot and incarnation
-  std::vector<std::uint64_t> known;
+  std::vector<Watched> watched(cluster_.shape().members);
   std::vector<pollfd> waiting;
-  while (!stopping_.load()) {
+  for (std::uint64_t round = 0; !stopping_.load(); ++round) {
+    bool news = false;
     waiting.assign(1, {stop_event_, POLLIN, 0});
-    const std::vector<std::uint64_t> words = words_of(cluster_);
-    bool someone_died = false;
-    for (std::uint32_t i = 0; i < words.size(); ++i) {
+    for (std::uint32_t i = 0; i < watched.size(); ++i) {
       const Slot slot{static_cast<std::uint16_t>(i)};
-      const MemberWord member = MemberWord::of(words[i]);
-      if (!member.live || slot == self_.slot) continue;
-      const std::uint64_t who = std::uint64_t{member.incarnation} << 16 | i;
-      if (!lock_.is_taken(slot)) {
-        remove_dead(cluster_, slot, words[i]);
-        ends.erase(who);
-        someone_died = true;
-        continue;
+      const std::uint64_t word = cluster_.member(slot).word.load();
+      Watched& member = watched[i];
+      const bool is_new = word != member.word;
+      news = news || is_new;
+      if (is_new) member = {word, {}};
+      if (!MemberWord::of(word).live || slot == self_.slot) continue;
+      if (is_new) member.end.emplace(cluster_.member(slot).pid.load());
+      // The lock is the truth. If it is held now, the process that was just looked up by its number was the right one,
+      // unless that number is from another name space.
+      const bool look = is_new || !member.end->tells() || round % kRoundsBetweenLooks == 0;
+      if (look && !lock_.is_taken(slot)) {
+        remove_dead(cluster_, slot, word);
+        news = true;
+        member = {};
+      } else if (member.end->tells()) {
+        waiting.push_back({member.end->descriptor(), POLLIN, 0});
       }
-      // The number in the slot may be another process's by now; then the next look at the lock tells.
-      const ProcessEnd& end = ends.try_emplace(who, cluster_.member(slot).pid.load()).first->second;
-      if (end.descriptor() >= 0) waiting.push_back({end.descriptor(), POLLIN, 0});
     }
-    if (someone_died) continue;
-    if (words != known) {
-      known = words;
-      std::erase_if(ends, [&](const auto& end) {
-        const MemberWord member = MemberWord::of(words[end.first & 0xFFFF]);
-        return !member.live || member.incarnation != end.first >> 16;
-      });
+    if (news) {
       for (const auto& worker : workers_) worker->tell_news();
     }
-    const int ready = ::poll(waiting.data(), waiting.size(), kWatchMs);
-    // Somebody's process has ended, but its slot is still locked: a fork that has not executed anything yet, or the
-    // number was used again. Its descriptor would be readable for ever.
-    if (ready > 0) {
-      for (const pollfd& end : waiting) {
-        if (end.revents == 0) continue;
-        std::erase_if(ends, [&](const auto& e) {
-          return e.second.descriptor() == end.fd &&
-                 lock_.is_taken(Slot{static_cast<std::uint16_t>(e.first & 0xFFFF)});
-        });
-      }
+    (void)::poll(waiting.data(), waiting.size(), kWatchMs);
+    for (Watched& member : watched) {
+      if (member.end) member.end->forget_if_over();
     }
   }
 }

@@ -77,6 +77,7 @@ class ComputeNode {
 
  private:
   ComputeNode(shm::Cluster cluster, SlotLock lock, const Member& self, const Config& config);
+  struct Watched;
   void watch();
   void dispatch();
 
