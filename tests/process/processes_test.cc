@@ -135,7 +135,7 @@ TEST_F(Processes, WhoeverComesNextStartsWhereACreatorWasKilled) {
     ASSERT_TRUE(shm::remove_cluster(directory_, "test"));
     EXPECT_TRUE(std::filesystem::is_empty(directory_)) << "nothing is left behind after step " << fatal_step;
     if (survived) {
-      EXPECT_EQ(fatal_step, 5 * 3) << "five steps for each of three files";
+      EXPECT_EQ(fatal_step, 5 * 3 + 1) << "five steps for each of three files, and one to be a member";
       return;
     }
   }
@@ -230,6 +230,29 @@ TEST_F(Processes, TheLastOneOutRemovesTheFilesIfAsked) {
   EXPECT_FALSE(std::filesystem::is_empty(directory_));
   (*second)->leave();
   EXPECT_TRUE(std::filesystem::is_empty(directory_));
+}
+
+// Who becomes a member may be asked for an answer at once, before its locks exist.
+TEST_F(Processes, WhatIsSentToANewMemberWaitsUntilItLooks) {
+  struct Heard final : Receiver {
+    void on_message(EndpointId, const Message& message) override { word = message.words[0]; }
+    std::uint64_t word = 0;
+  };
+  auto first = ComputeNode::join(config());
+  ASSERT_TRUE(first);
+  (*first)->endpoint(0).send(EndpointId{1}, {{1, 0, 0}});  // to whoever had the slot before
+  ComputeNode::Config c = config();
+  c.cluster.step = [&](std::string_view step) {
+    if (step == "be a member") (*first)->endpoint(0).send(EndpointId{1}, {{2, 0, 0}});
+  };
+  auto second = ComputeNode::join(c);
+  ASSERT_TRUE(second);
+  Heard heard;
+  (*second)->endpoint(0).set_receiver(&heard);
+  (void)(*second)->endpoint(0).poll();
+  EXPECT_EQ(heard.word, 2u);
+  (*second)->leave();
+  (*first)->leave();
 }
 
 TEST_F(Processes, AForkedChildKeepsNoSlot) {

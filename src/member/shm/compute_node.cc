@@ -139,9 +139,17 @@ Result<std::unique_ptr<ComputeNode>, std::string> ComputeNode::join(const Config
     for (std::uint32_t w = 0; w <= cluster->shape().workers; ++w) {
       cluster->bell(*slot, w).store(static_cast<std::uint32_t>(Bell::away));
     }
-    line.word.store(joined.word());
     const Member self{*slot, Incarnation{joined.incarnation},
                       EndpointId{slot->value * cluster->shape().endpoints}};
+    // What was meant for whoever had the slot before. Whatever comes once this is a member is for this one, and waits
+    // until it is read.
+    for (std::uint32_t i = 0; i < cluster->shape().endpoints; ++i) {
+      (void)cluster->mailbox(EndpointId{self.first_endpoint.value + i})
+          .receive([&](const shm::Sender& sender) { return cluster->is_alive(sender); },
+                   [](EndpointId, const Message&) {});
+    }
+    line.word.store(joined.word());
+    if (config.cluster.step) config.cluster.step("be a member");
     return std::unique_ptr<ComputeNode>{
         new ComputeNode{std::move(*cluster), std::move(*lock), self, config}};
   }
@@ -160,7 +168,6 @@ ComputeNode::ComputeNode(shm::Cluster cluster, SlotLock lock, const Member& self
     shm::ShmWorker& worker = *workers_[i % workers_.size()];
     endpoints_.push_back(std::make_unique<shm::ShmEndpoint>(
         cluster_, self.incarnation.value, EndpointId{self.first_endpoint.value + i}, worker));
-    (void)endpoints_.back()->poll();  // what was meant for whoever had this slot before
     worker.add(*endpoints_.back());
   }
 }
