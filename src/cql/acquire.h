@@ -10,6 +10,7 @@ namespace declock::cql {
 template <Rules kRules>
 CqlLock<kRules>::CqlLock(Endpoint& endpoint, const LockShape& shape, Party self, Options options)
     : endpoint_(endpoint),
+      at_once_(endpoint.completes_at_once()),
       shape_(shape),
       self_(self),
       options_(options),
@@ -44,6 +45,22 @@ class CqlLock<kRules>::Outstanding {
   CqlLock& lock_;
   Record& record_;
 };
+
+template <Rules kRules>
+Task<Result<Hold>> CqlLock<kRules>::acquire(RemoteAddr lock, Mode mode, Op* object) {
+  std::optional<Result<Place>> place = enter_at_once(lock, mode, object);
+  if (!place) return acquire_since(lock, mode, timestamp_of(endpoint_.worker().now()), object);
+  if (*place && (*place)->held) return Task<Result<Hold>>::ready(*(*place)->held);
+  return acquire_entered(lock, mode, object, *place);
+}
+
+template <Rules kRules>
+Task<Result<Hold>> CqlLock<kRules>::acquire_entered(RemoteAddr lock, Mode mode, Op* object,
+                                                    Result<Place> entered) {
+  const RecordUse record{self_.requests, lock};
+  told_of_entry(*record);
+  co_return co_await acquire_since(lock, mode, timestamp_of(endpoint_.worker().now()), object, entered);
+}
 
 template <Rules kRules>
 Task<Result<Hold>> CqlLock<kRules>::acquire_since(RemoteAddr lock, Mode mode, Timestamp asked,
@@ -99,31 +116,41 @@ Task<Result<typename CqlLock<kRules>::Place>> CqlLock<kRules>::enter(RemoteAddr 
     const Result<void> settled = co_await settle(lock, posted.error());
     co_return Failure{settled.error()};
   }
-  Place place{shape_.header.decode(count_me.old), {}, false, incarnation};
-  const Header& found = place.found;
+  Result<Place> place = Failure{Errc::stuck};
+  self_.requests.change(*record, [&](Record& r) {
+    place = place_in(r, mode, shape_.header.decode(count_me.old), incarnation, object != nullptr);
+  });
+  co_return place;
+}
+
+// What the FAA found says everything. REQUIRES: under the mutex of the requests.
+template <Rules kRules>
+Result<typename CqlLock<kRules>::Place> CqlLock<kRules>::place_in(Record& record, Mode mode,
+                                                                  const Header& found,
+                                                                  std::uint32_t incarnation,
+                                                                  bool object_read) {
+  Place place{found, {}, false, incarnation};
   // Aborted by the epoch that the FAA found, not by when it completed (H3): one that ran in the next epoch
   // counts there, and would be a ghost.
-  const bool signalled = kRules.abort_by_epoch && record->reset_of == Era{found.epoch, incarnation};
+  const bool signalled = kRules.abort_by_epoch && record.reset_of == Era{found.epoch, incarnation};
   place.aborted = found.reset_id != ResetId{0} || signalled;
-  if (place.aborted) co_return place;
+  if (place.aborted) return place;
   // H24: the ticket is about to repeat. H10: more requests than members: an entry would hit another's.
   if (found.end() >= shape_.ticket_limit() || found.qsize >= shape_.slots) {
-    co_return Failure{Errc::stuck};
+    return Failure{Errc::stuck};
   }
   if (is_free(found, mode)) {
-    self_.requests.change(*record, [&](Record& r) {
-      r.held = found.end();
-      r.era = {found.epoch, incarnation};
-    });
+    record.held = found.end();
+    record.era = {found.epoch, incarnation};
     // The object was read behind the FAA that made this client a holder: nobody writes it any more.
-    place.held = Hold{.lock = lock,
+    place.held = Hold{.lock = record.lock,
                       .mode = mode,
                       .epoch = found.epoch,
                       .ticket = found.end(),
                       .mn_incarnation = incarnation,
-                      .object_read = object != nullptr};
+                      .object_read = object_read};
   }
-  co_return place;
+  return place;
 }
 
 template <Rules kRules>

@@ -11,7 +11,7 @@
 //
 // Read in this order: layout/header.h (the state table), layout/entry.h, acquire.h, release.h,
 // successor.h (whom to grant), queue_view.h (what a reader of the queue sees), requests.h (what a member
-// has to do with a lock), reset.h, rules.h.
+// has to do with a lock), reset.h, rules.h; at_once.h, where operations take no time.
 //
 // Invariants:
 //   I1  A ticket names one acquisition; the sum ticket + qsize of a header never decreases but at a wrap.
@@ -71,9 +71,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   ~CqlLock() override;
 
   // Errc::evicted: this member is no longer part of the cluster. Errc::stuck: ring layout only.
-  Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode, Op* object = nullptr) override {
-    return acquire_since(lock, mode, timestamp_of(endpoint_.worker().now()), object);
-  }
+  Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode, Op* object = nullptr) override;
   // Errc::mn_restarted: the hold was void. Errc::outcome_unknown: `object` may or may not have been written; the
   // lock is released.
   Task<Result<void>> release(Hold hold, Op* object = nullptr) override;
@@ -86,6 +84,14 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
     std::uint32_t mn_incarnation = 1;
   };
   Task<Result<Place>> enter(RemoteAddr lock, Mode mode, Op* object = nullptr);
+
+  // at_once.h: the same in one step, without a coroutine, where the fabric completes at once and no other client of
+  // this member has to do with the lock. Nothing: it is not so. If the lock is not held then, told_of_entry() must
+  // follow, once the member's others know that it has entered.
+  std::optional<Result<Place>> enter_at_once(RemoteAddr lock, Mode mode, Op* object);
+  void told_of_entry(Record& record);
+  // Ends a hold that nobody else here knows of. Nothing: somebody does, or it did not begin so.
+  std::optional<Task<Result<void>>> release_at_once(const Hold& hold, Op* object);
 
   // For a request that was made earlier, before this member could ask for the lock; perhaps one that has
   // entered already, without `object`.
@@ -121,6 +127,9 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   struct Drain;
 
   // acquire.h
+  Task<Result<Hold>> acquire_entered(RemoteAddr lock, Mode mode, Op* object, Result<Place> entered);
+  Result<Place> place_in(Record& record, Mode mode, const Header& found, std::uint32_t incarnation,
+                         bool object_read);
   static bool is_free(const Header& found, Mode mode) {
     return found.qsize == 0 || (mode == Mode::shared && found.wcnt == 0);
   }
@@ -131,8 +140,15 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Entry entry_for(Ticket ticket, Epoch epoch, Mode mode, Timestamp asked) const;
 
   // release.h
+  Task<Result<void>> release_counted(Hold hold, Op* object);
+  static bool owes_nothing(const Hold& hold, const Header& found);
+  Task<Result<void>> look_again_and_hand_over(Hold hold, Header found);
   Task<Result<void>> release_cql(Record& record, Hold hold, Op* object);
   Task<Result<void>> hand_over(Record& record, Hold hold, Header found, std::span<std::uint64_t> queue);
+  // What became of the duty to hand over, after a look at the queue.
+  enum class HandOver : std::uint8_t { done, entry_missing, owner_unknown, overwritten };
+  HandOver try_hand_over(const Hold& hold, const Header& found, std::span<const std::uint64_t> queue,
+                         Ticket& owed, bool refreshed);
   const member::Member* owner_of(const Waiter& waiter) const;
   bool knows_owners(const QueueView<kRules>& view, Ticket begin, Ticket end) const;
   void send_grants(RemoteAddr lock, Epoch epoch, const QueueView<kRules>& view, Ticket begin,
@@ -169,6 +185,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   }
 
   Endpoint& endpoint_;
+  const bool at_once_;  // the endpoint completes at once
   LockShape shape_;
   Party self_;
   Options options_;

@@ -10,6 +10,12 @@ namespace declock::cql {
 
 template <Rules kRules>
 Task<Result<void>> CqlLock<kRules>::release(Hold hold, Op* object) {
+  std::optional<Task<Result<void>>> released = release_at_once(hold, object);
+  return released ? std::move(*released) : release_counted(hold, object);
+}
+
+template <Rules kRules>
+Task<Result<void>> CqlLock<kRules>::release_counted(Hold hold, Op* object) {
   const RecordUse record{self_.requests, hold.lock};
   Result<void> released = Failure{Errc::mn_restarted};
   if (hold.mn_incarnation >
@@ -54,20 +60,23 @@ Task<Result<void>> CqlLock<kRules>::release_cql(Record& record, Hold hold, Op* o
     if (!settled) co_return settled;
   }
   const Header found = shape_.header.decode(leave.old);
-
-  if (found.reset_id != ResetId{0}) co_return Result<void>{};  // the reset cleans up
-  if (found.qsize == 1) co_return Result<void>{};              // nobody else is there
-  if (hold.mode == Mode::shared) {
-    if (found.wcnt == 0) co_return Result<void>{};  // nobody waits for a reader
-    // Readers are interchangeable: the ticket after the one that we finished is our own, and it is a
-    // reader's.
-    if (found.ticket.value + 1 == hold.ticket.value) co_return Result<void>{};
-  }
+  if (owes_nothing(hold, found)) co_return Result<void>{};
   if (!look_now) {
     const Result<void> posted = co_await endpoint_.post(look);
     if (!posted) co_return co_await settle(hold.lock, posted.error());
   }
   co_return co_await hand_over(record, hold, found, queue.words());
+}
+
+// What the FAA of a release found.
+template <Rules kRules>
+bool CqlLock<kRules>::owes_nothing(const Hold& hold, const Header& found) {
+  if (found.reset_id != ResetId{0}) return true;  // the reset cleans up
+  if (found.qsize == 1) return true;              // nobody else is there
+  if (hold.mode == Mode::exclusive) return false;
+  // Nobody waits for a reader. Or: readers are interchangeable, the ticket after the one that we finished is our own, and
+  // it is a reader's.
+  return found.wcnt == 0 || found.ticket.value + 1 == hold.ticket.value;
 }
 
 template <Rules kRules>
@@ -76,25 +85,17 @@ Task<Result<void>> CqlLock<kRules>::hand_over(Record& record, Hold hold, Header 
   Worker& worker = endpoint_.worker();
   Time patient_until = worker.now() + options_.patience;
   Duration pause{};  // the first refetch follows at once: entries are on their way for microseconds
-  const Ticket h{found.ticket.value + 1};
-  Ticket owed = h;  // the first that was not granted yet: h until all is settled, but without rule H29
+  Ticket owed{found.ticket.value + 1};
 
   for (;;) {  // until the entry that is missing comes, or a reset (H15)
-    const QueueView<kRules> view{shape_, queue, found.epoch, h, found.end()};
-    const Header seen = view.header();
-    if (seen.reset_id != ResetId{0} || seen.epoch != found.epoch) co_return Result<void>{};
-    if (view.overwritten()) co_return Failure{Errc::stuck};
-
-    const Decision decision =
-        hold.mode == Mode::exclusive ? after_writer(view) : after_reader(view, found.wcnt);
-    // Somebody has joined.
-    if (kRules.grants_name_incarnations && !knows_owners(view, owed, decision.grant_end)) {
+    HandOver handed = try_hand_over(hold, found, queue, owed, false);
+    if (handed == HandOver::owner_unknown) {  // somebody has joined
       const Result<void> refreshed = co_await self_.membership.refresh(worker);
       if (!refreshed) co_return refreshed;
+      handed = try_hand_over(hold, found, queue, owed, true);
     }
-    send_grants(hold.lock, found.epoch, view, owed, decision.grant_end);
-    owed = decision.grant_end;
-    if (decision.settled) co_return Result<void>{};
+    if (handed == HandOver::overwritten) co_return Failure{Errc::stuck};
+    if (handed == HandOver::done) co_return Result<void>{};
 
     if (worker.now() >= patient_until) {
       // Its owner is slow, or it will never come.
@@ -108,6 +109,26 @@ Task<Result<void>> CqlLock<kRules>::hand_over(Record& record, Hold hold, Header 
     const Result<void> posted = co_await endpoint_.post(look);
     if (!posted) co_return co_await settle(hold.lock, posted.error());
   }
+}
+
+// `owed`: the first that was not granted yet, which is the first at all until everything is settled, but without rule H29.
+// `refreshed`: whoever is not known now was removed.
+template <Rules kRules>
+typename CqlLock<kRules>::HandOver CqlLock<kRules>::try_hand_over(const Hold& hold, const Header& found,
+                                                                  std::span<const std::uint64_t> queue,
+                                                                  Ticket& owed, bool refreshed) {
+  const QueueView<kRules> view{shape_, queue, found.epoch, Ticket{found.ticket.value + 1}, found.end()};
+  const Header seen = view.header();
+  if (seen.reset_id != ResetId{0} || seen.epoch != found.epoch) return HandOver::done;
+  if (view.overwritten()) return HandOver::overwritten;
+  const Decision decision =
+      hold.mode == Mode::exclusive ? after_writer(view) : after_reader(view, found.wcnt);
+  if (kRules.grants_name_incarnations && !refreshed && !knows_owners(view, owed, decision.grant_end)) {
+    return HandOver::owner_unknown;
+  }
+  send_grants(hold.lock, found.epoch, view, owed, decision.grant_end);
+  owed = decision.grant_end;
+  return decision.settled ? HandOver::done : HandOver::entry_missing;
 }
 
 // The member that wrote this entry, if it is known.

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "base/pooled_table.h"
+#include "base/short_lock.h"
 #include "cql/messages.h"
+#include "lock/lock.h"
 #include "runtime/worker.h"
 
 namespace declock::cql {
@@ -48,11 +50,18 @@ struct Record {
   std::uint64_t removals_then = 0;    // how many removals were known at that signal
   std::uint64_t removals_mended = 0;  // removals before this many are mended by a reset that was seen
   std::vector<Claim> unanswered{};
+  // at_once.h: a client of this member holds the lock, and no other knows of it.
+  std::optional<Hold> lone{};
+  // at_once.h: a client of this member has entered the queue in this mode, and is about to tell the others here.
+  std::optional<Mode> entered{};
 
+  // Nobody here has to do with the lock.
+  bool untouched() const {
+    return users == 0 && quiet() && !resetting && !reset_of && unanswered.empty() && !entered;
+  }
   bool quiet() const { return outstanding == 0 && !held && waiting == nullptr; }
   bool idle() const {
-    return users == 0 && quiet() && !resetting && !reset_of && removals_mended == 0 &&
-           unanswered.empty();
+    return untouched() && removals_mended == 0;
   }
 };
 
@@ -71,18 +80,14 @@ class Requests {
 
   Record& use(RemoteAddr lock) {
     const std::lock_guard guard{mutex_};
-    Record* record = records_.find(lock.packed());
-    if (record == nullptr) {
-      record = &records_.insert(lock.packed());
-      record->lock = lock;
-    }
-    record->users += 1;
-    return *record;
+    Record& record = find_or_insert(lock);
+    record.users += 1;
+    return record;
   }
   void end_use(Record& record) {
     const std::lock_guard guard{mutex_};
     record.users -= 1;
-    if (record.idle()) records_.erase(record.lock.packed());
+    reclaim(record);
   }
 
   // Runs fn(record) for what is known of the lock.
@@ -103,10 +108,27 @@ class Requests {
   // As if nothing had been asked for yet. REQUIRES: nobody uses a record.
   void clear() { records_ = {}; }
 
-  std::mutex& mutex() { return mutex_; }
+  // For those who do several things in one step.
+  ShortLock& mutex() { return mutex_; }
+  // REQUIRES: the mutex is held; so for the next two.
+  Record* find(RemoteAddr lock) { return records_.find(lock.packed()); }
+  Record& find_or_insert(RemoteAddr lock) {
+    Record* record = find(lock);
+    if (record == nullptr) {
+      record = &records_.insert(lock.packed());
+      record->lock = lock;
+    }
+    return *record;
+  }
+  // Whoever used a lock lately is likely to use it again: some idle records stay.
+  void reclaim(Record& record) {
+    if (records_.size() > kIdleKept && record.idle()) records_.erase(record.lock.packed());
+  }
 
  private:
-  std::mutex mutex_;
+  static constexpr std::size_t kIdleKept = 1024;
+
+  ShortLock mutex_;
   PooledTable<Record> records_;  // by address
   LockLossListener* listener_ = nullptr;
   bool closed_ = false;

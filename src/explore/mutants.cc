@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cql/acquire.h"
+#include "cql/at_once.h"
 #include "cql/release.h"
 #include "cql/reset.h"
 #include "locks/cql_family.h"

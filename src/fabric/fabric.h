@@ -162,6 +162,8 @@ class Endpoint {
   void set_receiver(Receiver* receiver) { receiver_ = receiver; }
 
   virtual bool has_masked_compare_swap() const = 0;
+  // Every chain is complete, without error, when post() returns.
+  virtual bool completes_at_once() const { return false; }
   // Grows each time that the MN restarts with fresh memory.
   virtual std::uint32_t incarnation(MnId mn) const = 0;
 

@@ -58,6 +58,10 @@ class HierWorker {
   using Entry = LocalLocks::Entry;
 
   LocalWaiter request(RemoteAddr addr, Mode mode) const;
+  Task<Result<Hold>> lock_slowly(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object);
+  Task<Result<Hold>> lock_entered(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object,
+                                  Result<Place> place);
+  Task<Result<void>> unlock_slowly(Hold hold, Op* object);
   Task<Result<Hold>> wait(LocalWaiter& me);
   Task<void> acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* object,
                      std::optional<Result<Place>> entered = {});
@@ -120,7 +124,7 @@ class Node final : private cql::LockLossListener {
  public:
   Node(const LockShape& shape, const Policy& policy, cql::Options options,
        std::span<const Station> stations, HandOverObserver* observer = nullptr)
-      : locals_(policy, observer), clock_(*stations[0].endpoint, *stations[0].membership) {
+      : locals_(policy, requests_, stations[0].endpoint->completes_at_once(), observer), clock_(*stations[0].endpoint, *stations[0].membership) {
     requests_.set_listener(this);
     for (std::size_t i = 0; i < stations.size(); ++i) {
       const cql::Party self{*stations[i].membership, requests_, WorkerId{static_cast<std::uint8_t>(i)}};
@@ -151,8 +155,8 @@ class Node final : private cql::LockLossListener {
     if (kRules.no_local_grants_in_reset) locals_.reset_begins(lock, era.epoch, era.mn_incarnation);
   }
 
-  LocalLocks locals_;
   cql::Requests requests_;
+  LocalLocks locals_;
   SyncedClock clock_;
   std::vector<std::unique_ptr<HierWorker<kRules>>> workers_;
 };

@@ -15,12 +15,12 @@ constexpr std::size_t kWrapsKept = 4096;
 
 }  // namespace
 
-LocalLocks::LocalLocks(const Policy& policy, HandOverObserver* observer)
-    : policy_(policy), observer_(observer) {}
+LocalLocks::LocalLocks(const Policy& policy, cql::Requests& requests, bool at_once, HandOverObserver* observer)
+    : policy_(policy), requests_(requests), at_once_(at_once), observer_(observer) {}
 
 LocalLocks::Entry LocalLocks::enter(LocalWaiter& waiter, WorkerId worker, Time now) {
   const std::lock_guard guard{mutex_};
-  LocalLock* lock = find(waiter.addr);
+  LocalLock* lock = find_or_adopt(waiter.addr, now);
   if (lock == nullptr || may_follow_release(*lock, worker)) {
     if (lock == nullptr) lock = &insert(waiter.addr);
     ask(*lock, waiter, waiter.mode);
@@ -44,9 +44,48 @@ LocalLocks::Entry LocalLocks::enter(LocalWaiter& waiter, WorkerId worker, Time n
   return Entry::look_and_wait;
 }
 
+void LocalLocks::enter_queued(LocalWaiter& waiter, Time now) {
+  const std::lock_guard guard{mutex_};
+  LocalLock& lock = *find_or_adopt(waiter.addr, now);
+  if (lock.asker == nullptr) {
+    ask(lock, waiter, waiter.mode);
+  } else {
+    append(lock, waiter);  // somebody has taken the request over
+  }
+  requests_.change(*lock.record, [](cql::Record& r) { r.entered.reset(); });
+}
+
+// The entry, made now if a client that met nobody holds the lock, or has entered its queue. Otherwise none.
+LocalLock* LocalLocks::find_or_adopt(RemoteAddr addr, Time now) {
+  LocalLock* lock = find(addr);
+  if (lock != nullptr || !at_once_) return lock;
+  lock = &insert(addr);
+  bool adopted = false;
+  requests_.change(*lock->record, [&](cql::Record& r) {
+    adopted = r.lone || r.entered;
+    if (r.entered) lock->asked_for = *r.entered;
+    if (!r.lone) return;
+    lock->state = LocalLock::State::held;
+    lock->hold = *r.lone;
+    lock->held_as = lock->hold.mode;
+    lock->holders = 1;
+    lock->remote = lock->hold.waiting_since;
+    lock->since = now;
+    lock->looked = now;
+    if (r.reset_of) lock->reset = {r.reset_of->epoch, r.reset_of->mn_incarnation};  // H8
+    r.lone.reset();
+  });
+  // A client that comes between finds the record in use.
+  if (!adopted) {
+    erase(*lock);
+    return nullptr;
+  }
+  return lock;
+}
+
 LocalLocks::Try LocalLocks::try_enter(LocalWaiter& waiter, bool asked, WorkerId worker, Time now) {
   const std::lock_guard guard{mutex_};
-  LocalLock* lock = find(waiter.addr);
+  LocalLock* lock = find_or_adopt(waiter.addr, now);
   if (lock == nullptr || may_follow_release(*lock, worker)) {
     if (!asked) return Try::ask_first;
     if (lock == nullptr) lock = &insert(waiter.addr);
@@ -142,8 +181,14 @@ LocalLocks::Leave LocalLocks::acquired(const Hold& hold, WorkerId worker, Time n
     return leave_locked(lock, worker, false, now);
   }
   lock.held_as = asker->mode;
-  grant(*asker, lock);
-  asker->hold.object_read = hold.object_read;
+  if (at_once_ && lock.first == nullptr && lock.held_as == hold.mode) {
+    // It is alone with the lock, as if it had met nobody.
+    requests_.change(*lock.record, [&](cql::Record& r) { r.lone = lock.hold; });
+    grant(*asker, lock, hold.object_read);
+    erase(lock);
+    return {};
+  }
+  grant(*asker, lock, hold.object_read);
   if (lock.held_as == Mode::shared) let_readers_in(lock);
   return {};
 }
@@ -186,7 +231,7 @@ void LocalLocks::failed(RemoteAddr addr, Errc error) {
     unlink(lock, waiter);
     refuse(waiter, error);
   }
-  locks_.erase(addr.packed());
+  erase(lock);
 }
 
 LocalLocks::Choice LocalLocks::choose(const LocalLock& lock) const {
@@ -243,7 +288,7 @@ LocalLocks::Successor LocalLocks::released(RemoteAddr addr) {
   // Otherwise somebody has gone ahead behind the release, on its endpoint.
   if (lock == nullptr || lock->state != LocalLock::State::releasing) return {};
   if (lock->first != nullptr) return take_successor(*lock, *lock->first);
-  locks_.erase(addr.packed());
+  erase(*lock);
   return {};
 }
 
@@ -251,7 +296,7 @@ LocalLocks::Successor LocalLocks::take_successor(LocalLock& lock, LocalWaiter& w
   unlink(lock, waiter);
   ask(lock, waiter,
       policy_.mode_to_ask(waiter.mode, first_of(lock, Mode::exclusive) != nullptr, section_));
-  return {&waiter, lock.asked_for};
+  return {&waiter, lock.asked_for, waiter.asked, waiter.object};
 }
 
 void LocalLocks::ask(LocalLock& lock, LocalWaiter& waiter, Mode mode) {
@@ -261,9 +306,11 @@ void LocalLocks::ask(LocalLock& lock, LocalWaiter& waiter, Mode mode) {
   waiter.waiting = true;
 }
 
-void LocalLocks::grant(LocalWaiter& waiter, const LocalLock& lock) {
+// Another thread may resume the waiter, and then it is gone.
+void LocalLocks::grant(LocalWaiter& waiter, const LocalLock& lock, bool object_read) {
   waiter.hold = lock.hold;
   waiter.hold.local_sequence = lock.in_a_row;
+  waiter.hold.object_read = object_read;
   resume(waiter);
 }
 
@@ -314,8 +361,14 @@ void LocalLocks::remember_wraps(const Hold& hold, std::uint64_t wraps) {
 LocalLock& LocalLocks::insert(RemoteAddr addr) {
   LocalLock& lock = locks_.insert(addr.packed());
   lock.addr = addr;
+  lock.record = &requests_.use(addr);
   bytes_max_ = std::max(bytes_max_, locks_.bytes());
   return lock;
+}
+
+void LocalLocks::erase(LocalLock& lock) {
+  requests_.end_use(*lock.record);
+  locks_.erase(lock.addr.packed());
 }
 
 }  // namespace declock::hier

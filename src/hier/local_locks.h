@@ -12,6 +12,9 @@
 //   held       holds the CQL lock in mode hold.mode   >= 1      those who must wait
 //   releasing  has released it, not yet confirmed     0         those who came meanwhile
 //
+// A client that met nobody holds the CQL lock without an entry here (cql/at_once.h). Whoever comes next finds that, and
+// makes the entry that it would have had.
+//
 // A client may give up waiting. If it is the one who asked for the CQL lock, the request stays in the queue on
 // the memory node: the next client of the same mode takes it over, or it is released as soon as it is granted.
 #pragma once
@@ -24,6 +27,7 @@
 #include <vector>
 
 #include "base/pooled_table.h"
+#include "cql/requests.h"
 #include "hier/policy.h"
 #include "lock/lock.h"
 
@@ -47,6 +51,7 @@ struct LocalWaiter {
 struct LocalLock {
   enum class State : std::uint8_t { acquiring, held, releasing };
   RemoteAddr addr;
+  cql::Record* record = nullptr;  // in use as long as this exists
   State state = State::acquiring;
   LocalWaiter* asker = nullptr;   // state acquiring: for whom; null: that client gave up
   Mode asked_for = Mode::shared;  // state acquiring
@@ -83,7 +88,8 @@ class HandOverObserver {
 
 class LocalLocks {
  public:
-  explicit LocalLocks(const Policy& policy, HandOverObserver* observer = nullptr);
+  // `at_once`: operations take no time.
+  LocalLocks(const Policy& policy, cql::Requests& requests, bool at_once, HandOverObserver* observer = nullptr);
 
   // What a client that wants the lock does next.
   enum class Entry : std::uint8_t {
@@ -93,6 +99,8 @@ class LocalLocks {
     look_and_wait,  // queued as well, and it is this client's turn to look for remote waiters: call looked()
   };
   Entry enter(LocalWaiter& waiter, WorkerId worker, Time now);
+  // For a client that has entered the CQL lock's queue by itself: it waits, whoever else came meanwhile.
+  void enter_queued(LocalWaiter& waiter, Time now);
   // Suspends a queued client until it is granted or refused. False: it was, meanwhile.
   bool suspend(LocalWaiter& waiter, std::coroutine_handle<> coroutine);
 
@@ -114,8 +122,10 @@ class LocalLocks {
 
   // A waiter for whom the CQL lock is to be acquired now, in this mode; nobody if null.
   struct Successor {
-    LocalWaiter* waiter = nullptr;
+    const LocalWaiter* waiter = nullptr;  // it may give up, and be gone, at any time; what is needed of it:
     Mode mode = Mode::shared;
+    Timestamp asked{};
+    Op* object = nullptr;
   };
 
   // What the last holder does next.
@@ -162,13 +172,15 @@ class LocalLocks {
   };
 
   LocalLock* find(RemoteAddr addr) { return locks_.find(addr.packed()); }
+  LocalLock* find_or_adopt(RemoteAddr addr, Time now);
   LocalLock& insert(RemoteAddr addr);
+  void erase(LocalLock& lock);
 
   static void ask(LocalLock& lock, LocalWaiter& waiter, Mode mode);
   static void append(LocalLock& lock, LocalWaiter& waiter);
   static void unlink(LocalLock& lock, LocalWaiter& waiter);
   static LocalWaiter* first_of(const LocalLock& lock, Mode mode);
-  static void grant(LocalWaiter& waiter, const LocalLock& lock);
+  static void grant(LocalWaiter& waiter, const LocalLock& lock, bool object_read = false);
   static void refuse(LocalWaiter& waiter, Errc why);
   static void resume(LocalWaiter& waiter);
   Choice choose(const LocalLock& lock) const;
@@ -182,6 +194,8 @@ class LocalLocks {
   Successor take_successor(LocalLock& lock, LocalWaiter& waiter);
 
   Policy policy_;
+  cql::Requests& requests_;
+  bool at_once_;
   HandOverObserver* observer_;
   std::mutex mutex_;
   PooledTable<LocalLock> locks_;  // by address

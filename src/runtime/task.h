@@ -3,13 +3,17 @@
 // A coroutine that returns a Task takes its frame from the pool of its first parameter (for a member
 // function: of the object), which must have `FramePool& frames()`. Destroying a Task destroys the
 // coroutine where it stands; what it waits for is told so by the destructors in its frame.
+//
+// A function that has its result at once needs no coroutine: it returns a Task that is ready.
 #pragma once
 
 #include <coroutine>
 #include <cstddef>
 #include <exception>
 #include <optional>
+#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "base/check.h"
 #include "runtime/frame_pool.h"
@@ -71,13 +75,21 @@ class [[nodiscard]] Task {
  public:
   using promise_type = detail::Promise<T>;
   using Handle = std::coroutine_handle<promise_type>;
+  using Value = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
 
   explicit Task(Handle handle) : handle_(handle) {}
-  Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
+  static Task ready(Value value) {
+    Task task{Handle{}};
+    task.value_.emplace(std::move(value));
+    return task;
+  }
+  Task(Task&& other) noexcept
+      : handle_(std::exchange(other.handle_, {})), value_(std::move(other.value_)) {}
   Task& operator=(Task&& other) noexcept {
     if (this != &other) {
       if (handle_) handle_.destroy();
       handle_ = std::exchange(other.handle_, {});
+      value_ = std::move(other.value_);
     }
     return *this;
   }
@@ -86,30 +98,36 @@ class [[nodiscard]] Task {
   }
 
   // For the root of a tree of coroutines: runs it to its first suspension.
-  void start() { handle_.resume(); }
-  bool done() const { return handle_.done(); }
+  void start() {
+    if (handle_) handle_.resume();
+  }
+  bool done() const { return !handle_ || handle_.done(); }
 
   // REQUIRES: done().
   T take() {
     CHECK(done());
+    if constexpr (!std::is_void_v<T>) {
+      if (value_) return std::move(*value_);
+    }
     return handle_.promise().take();
   }
 
   auto operator co_await() && noexcept {
     struct Awaiter {
-      Handle child;
-      bool await_ready() const noexcept { return false; }
+      Task& task;
+      bool await_ready() const noexcept { return !task.handle_; }
       std::coroutine_handle<> await_suspend(std::coroutine_handle<> parent) const noexcept {
-        child.promise().continuation = parent;
-        return child;
+        task.handle_.promise().continuation = parent;
+        return task.handle_;
       }
-      T await_resume() const { return child.promise().take(); }
+      T await_resume() const { return task.take(); }
     };
-    return Awaiter{handle_};
+    return Awaiter{*this};
   }
 
  private:
   Handle handle_;
+  std::optional<Value> value_;  // if it was ready
 };
 
 namespace detail {

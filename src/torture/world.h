@@ -10,6 +10,7 @@
 
 #include "audit/ledger.h"
 #include "cql/acquire.h"
+#include "cql/at_once.h"
 #include "cql/release.h"
 #include "cql/reset.h"
 #include "hier/hier.h"

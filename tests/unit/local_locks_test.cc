@@ -22,7 +22,7 @@ bool granted(const LocalWaiter& waiter) {
 
 class Node {
  public:
-  explicit Node(Policy policy) : locals(policy) {}
+  explicit Node(Policy policy) : locals(policy, requests, false) {}
 
   LocalWaiter& client(Mode mode, std::uint16_t asked_us) {
     LocalWaiter& waiter = clients.emplace_back();
@@ -43,6 +43,7 @@ class Node {
     EXPECT_TRUE(granted(first));
   }
 
+  cql::Requests requests;
   LocalLocks locals;
   std::deque<LocalWaiter> clients;
   Time now;

@@ -16,6 +16,7 @@ class ShmEndpoint final : public Endpoint {
   ShmEndpoint(const Cluster& cluster, std::uint32_t incarnation, EndpointId id, Worker& worker);
 
   bool has_masked_compare_swap() const override { return true; }
+  bool completes_at_once() const override { return true; }
   // The memory of a machine does not restart while processes on it live.
   std::uint32_t incarnation(MnId) const override { return 1; }
   Task<Result<void>> reconnect(MnId mn) override;
