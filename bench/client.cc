@@ -43,14 +43,18 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
   const Time called = worker.now();
   host.called(*this, which, mode);
   const bool read_along = config.piggyback && reads > 0;
-  const Result<Hold> hold =
-      co_await lock->acquire(workload.placement.lock(which), mode, read_along ? &read : nullptr);
-  if (!hold) co_return Failure{hold.error()};
+  Hold hold;
+  if (read_along || !lock->acquire_at_once(workload.placement.lock(which), mode, hold)) {
+    const Result<Hold> granted =
+        co_await lock->acquire(workload.placement.lock(which), mode, read_along ? &read : nullptr);
+    if (!granted) co_return Failure{granted.error()};
+    hold = *granted;
+  }
   const Time entered = worker.now();
   host.entered(*this, which, mode, entered - called);
 
-  if (hold->object_read) reads -= 1;
-  write.incarnation = config.kill ? hold->mn_incarnation : 0;
+  if (hold.object_read) reads -= 1;
+  write.incarnation = config.kill ? hold.mn_incarnation : 0;
   Result<void> posted = co_await read_object(addr, object, reads);
   if (writes && posted) {
     // A section of one WRITE has no READ to learn the counter from; a look at the memory costs nothing.
@@ -61,15 +65,15 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
   const Time leaving = worker.now();
   host.leaves(*this);
   if (!posted) {  // the memory node was lost; the hold is void, and release says so
-    const Result<void> released = co_await lock->release(*hold);
+    const Result<void> released = co_await lock->release(hold);
     co_return released ? posted : released;
   }
 
   const bool write_along = config.piggyback && writes;
   if (config.piggyback && !writes && lock->may_release_behind(mode)) {
-    behind.spawn(release_behind(*hold));
-  } else {
-    posted = co_await lock->release(*hold, write_along ? &write : nullptr);
+    behind.spawn(release_behind(hold));
+  } else if (write_along || !lock->release_at_once(hold)) {
+    posted = co_await lock->release(hold, write_along ? &write : nullptr);
     if (!posted) co_return posted;
   }
   if (writes) host.updated(*this);

@@ -129,10 +129,14 @@ Task<void> contend(Worker& worker, Part& part, LockClient& lock, RemoteAddr addr
     for (std::uint32_t i = 0; i < kBatch; ++i) {
       const Mode mode = part.next();
       part.calls(mode);
-      const Result<Hold> hold = co_await lock.acquire(addr, mode);
-      CHECK(hold);
+      Hold hold;
+      if (!lock.acquire_at_once(addr, mode, hold)) {
+        const Result<Hold> granted = co_await lock.acquire(addr, mode);
+        CHECK(granted);
+        hold = *granted;
+      }
       part.use(mode);
-      CHECK(co_await lock.release(*hold));
+      if (!lock.release_at_once(hold)) CHECK(co_await lock.release(hold));
     }
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <utility>
 
 #include "cql/cql.h"
 
@@ -48,18 +49,8 @@ class CqlLock<kRules>::Outstanding {
 
 template <Rules kRules>
 Task<Result<Hold>> CqlLock<kRules>::acquire(RemoteAddr lock, Mode mode, Op* object) {
-  std::optional<Result<Place>> place = enter_at_once(lock, mode, object);
-  if (!place) return acquire_since(lock, mode, timestamp_of(endpoint_.worker().now()), object);
-  if (*place && (*place)->held) return Task<Result<Hold>>::ready(*(*place)->held);
-  return acquire_entered(lock, mode, object, *place);
-}
-
-template <Rules kRules>
-Task<Result<Hold>> CqlLock<kRules>::acquire_entered(RemoteAddr lock, Mode mode, Op* object,
-                                                    Result<Place> entered) {
-  const RecordUse record{self_.requests, lock};
-  told_of_entry(*record);
-  co_return co_await acquire_since(lock, mode, timestamp_of(endpoint_.worker().now()), object, entered);
+  if (entered_.has_entered()) return acquire_entered(lock, mode, std::exchange(entered_, {}));
+  return acquire_since(lock, mode, timestamp_of(endpoint_.worker().now()), object);
 }
 
 template <Rules kRules>
@@ -116,41 +107,45 @@ Task<Result<typename CqlLock<kRules>::Place>> CqlLock<kRules>::enter(RemoteAddr 
     const Result<void> settled = co_await settle(lock, posted.error());
     co_return Failure{settled.error()};
   }
-  Result<Place> place = Failure{Errc::stuck};
-  self_.requests.change(*record, [&](Record& r) {
-    place = place_in(r, mode, shape_.header.decode(count_me.old), incarnation, object != nullptr);
-  });
+  Place place{shape_.header.decode(count_me.old), {}, false, incarnation};
+  Verdict verdict{};
+  self_.requests.change(*record,
+                        [&](Record& r) { verdict = verdict_on(r, mode, place.found, incarnation); });
+  if (verdict == Verdict::stuck) co_return Failure{Errc::stuck};
+  place.aborted = verdict == Verdict::aborted;
+  if (verdict == Verdict::held) {
+    fill(place.held.emplace(), lock, mode, place.found, incarnation);
+    // The object was read behind the FAA that made this client a holder: nobody writes it any more.
+    place.held->object_read = object != nullptr;
+  }
   co_return place;
 }
 
 // What the FAA found says everything. REQUIRES: under the mutex of the requests.
 template <Rules kRules>
-Result<typename CqlLock<kRules>::Place> CqlLock<kRules>::place_in(Record& record, Mode mode,
-                                                                  const Header& found,
-                                                                  std::uint32_t incarnation,
-                                                                  bool object_read) {
-  Place place{found, {}, false, incarnation};
+typename CqlLock<kRules>::Verdict CqlLock<kRules>::verdict_on(Record& record, Mode mode,
+                                                              const Header& found,
+                                                              std::uint32_t incarnation) const {
   // Aborted by the epoch that the FAA found, not by when it completed (H3): one that ran in the next epoch
   // counts there, and would be a ghost.
   const bool signalled = kRules.abort_by_epoch && record.reset_of == Era{found.epoch, incarnation};
-  place.aborted = found.reset_id != ResetId{0} || signalled;
-  if (place.aborted) return place;
+  if (found.reset_id != ResetId{0} || signalled) return Verdict::aborted;
   // H24: the ticket is about to repeat. H10: more requests than members: an entry would hit another's.
-  if (found.end() >= shape_.ticket_limit() || found.qsize >= shape_.slots) {
-    return Failure{Errc::stuck};
-  }
-  if (is_free(found, mode)) {
-    record.held = found.end();
-    record.era = {found.epoch, incarnation};
-    // The object was read behind the FAA that made this client a holder: nobody writes it any more.
-    place.held = Hold{.lock = record.lock,
-                      .mode = mode,
-                      .epoch = found.epoch,
-                      .ticket = found.end(),
-                      .mn_incarnation = incarnation,
-                      .object_read = object_read};
-  }
-  return place;
+  if (found.end() >= shape_.ticket_limit() || found.qsize >= shape_.slots) return Verdict::stuck;
+  if (!is_free(found, mode)) return Verdict::waits;
+  record.held = found.end();
+  record.era = {found.epoch, incarnation};
+  return Verdict::held;
+}
+
+template <Rules kRules>
+void CqlLock<kRules>::fill(Hold& hold, RemoteAddr lock, Mode mode, const Header& found,
+                           std::uint32_t incarnation) {
+  hold.lock = lock;
+  hold.mode = mode;
+  hold.epoch = found.epoch;
+  hold.ticket = found.end();
+  hold.mn_incarnation = incarnation;
 }
 
 template <Rules kRules>

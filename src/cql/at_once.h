@@ -10,43 +10,60 @@
 namespace declock::cql {
 
 template <Rules kRules>
-std::optional<Result<typename CqlLock<kRules>::Place>> CqlLock<kRules>::enter_at_once(RemoteAddr lock,
-                                                                                      Mode mode,
-                                                                                      Op* object) {
+typename CqlLock<kRules>::AtOnce CqlLock<kRules>::enter_at_once(RemoteAddr lock, Mode mode, Hold& hold) {
   if (!at_once_) return {};
   const std::lock_guard guard{self_.requests.mutex()};
   Record& record = self_.requests.find_or_insert(lock);
   if (!record.untouched()) return {};
   Op count_me = Op::fetch_add(lock, shape_.header.acquire_delta(mode), Purpose::acquire);
-  CHECK(endpoint_.post(count_me, object).await_ready());
-  Result<Place> place = place_in(record, mode, shape_.header.decode(count_me.old),
-                                 endpoint_.incarnation(lock.mn), object != nullptr);
-  if (place && place->held) {
-    record.lone = place->held;
+  CHECK(endpoint_.post(count_me).await_ready());
+  const Header found = shape_.header.decode(count_me.old);
+  const std::uint32_t incarnation = endpoint_.incarnation(lock.mn);
+  const Verdict verdict = verdict_on(record, mode, found, incarnation);
+  if (verdict == Verdict::held) {
+    record.lone.emplace(mode);
+    fill(hold, lock, mode, found, incarnation);
   } else {
     record.entered = mode;  // a second request of this member must not follow (I4)
   }
-  return place;
+  return {verdict, count_me.old};
 }
 
 template <Rules kRules>
-void CqlLock<kRules>::told_of_entry(Record& record) {
-  self_.requests.change(record, [](Record& r) { r.entered.reset(); });
+Result<typename CqlLock<kRules>::Place> CqlLock<kRules>::place_of(RemoteAddr lock, AtOnce entered) const {
+  if (entered.verdict == Verdict::stuck) return Failure{Errc::stuck};
+  return Place{shape_.header.decode(entered.found), {}, entered.verdict == Verdict::aborted,
+               endpoint_.incarnation(lock.mn)};
 }
 
 template <Rules kRules>
-std::optional<Task<Result<void>>> CqlLock<kRules>::release_at_once(const Hold& hold, Op* object) {
-  if (!at_once_) return {};
+Task<Result<Hold>> CqlLock<kRules>::acquire_entered(RemoteAddr lock, Mode mode, AtOnce entered) {
+  const RecordUse record{self_.requests, lock};
+  self_.requests.change(*record, [](Record& r) { r.entered.reset(); });
+  co_return co_await acquire_since(lock, mode, timestamp_of(endpoint_.worker().now()), nullptr,
+                                   place_of(lock, entered));
+}
+
+template <Rules kRules>
+bool CqlLock<kRules>::release_at_once(const Hold& hold) {
+  if (!at_once_) return false;
   const bool look_now = hold.expect_waiters || options_.release_read == ReleaseRead::always;
-  ScratchWords queue{frames(), shape_.queue_words()};
+  std::optional<ScratchWords> queue;
+  const auto look_at_queue = [&] {
+    return Op::read(hold.lock, queue.emplace(frames(), shape_.queue_words()).words(), Purpose::release);
+  };
   Op leave = Op::fetch_add(hold.lock, shape_.header.release_delta(hold.mode), Purpose::release);
-  Op look = Op::read(hold.lock, queue.words(), Purpose::release);
   bool owes_answers = false;
   {
     const std::lock_guard guard{self_.requests.mutex()};
     Record* record = self_.requests.find(hold.lock);
-    if (record == nullptr || !record->lone || record->lone->ticket != hold.ticket) return {};
-    CHECK(endpoint_.post(object, leave, look_now ? &look : nullptr).await_ready());
+    if (record == nullptr || !record->lone || record->held != hold.ticket) return false;
+    if (look_now) {
+      Op look = look_at_queue();
+      CHECK(endpoint_.post(leave, look).await_ready());
+    } else {
+      CHECK(endpoint_.post(leave).await_ready());
+    }
     record->lone.reset();
     record->held.reset();
     owes_answers = !record->unanswered.empty();
@@ -54,22 +71,24 @@ std::optional<Task<Result<void>>> CqlLock<kRules>::release_at_once(const Hold& h
   }
   if (owes_answers) answer_if_quiet(*RecordUse{self_.requests, hold.lock});
   const Header found = shape_.header.decode(leave.old);
-  if (owes_nothing(hold, found)) return Task<Result<void>>::ready(Result<void>{});
-  if (!look_now) CHECK(endpoint_.post(look).await_ready());
-  Ticket owed{found.ticket.value + 1};
-  if (try_hand_over(hold, found, queue.words(), owed, false) == HandOver::done) {
-    return Task<Result<void>>::ready(Result<void>{});
+  if (owes_nothing(hold, found)) return true;
+  if (!look_now) {
+    Op look = look_at_queue();
+    CHECK(endpoint_.post(look).await_ready());
   }
-  return look_again_and_hand_over(hold, found);
+  Ticket owed{found.ticket.value + 1};
+  const HandOver handed = try_hand_over(hold, found, queue->words(), owed, false);
+  if (handed != HandOver::done) behind_.spawn(hand_over_behind(hold, found));
+  return true;
 }
 
 template <Rules kRules>
-Task<Result<void>> CqlLock<kRules>::look_again_and_hand_over(Hold hold, Header found) {
+Task<void> CqlLock<kRules>::hand_over_behind(Hold hold, Header found) {
   const RecordUse record{self_.requests, hold.lock};
   ScratchWords queue{frames(), shape_.queue_words()};
   Op look = Op::read(hold.lock, queue.words(), Purpose::refetch);
   CHECK(endpoint_.post(look).await_ready());
-  co_return co_await hand_over(*record, hold, found, queue.words());
+  (void)co_await hand_over(*record, hold, found, queue.words());  // evicted: nobody waits for it any more
 }
 
 }  // namespace declock::cql

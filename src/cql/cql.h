@@ -86,12 +86,22 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Task<Result<Place>> enter(RemoteAddr lock, Mode mode, Op* object = nullptr);
 
   // at_once.h: the same in one step, without a coroutine, where the fabric completes at once and no other client of
-  // this member has to do with the lock. Nothing: it is not so. If the lock is not held then, told_of_entry() must
-  // follow, once the member's others know that it has entered.
-  std::optional<Result<Place>> enter_at_once(RemoteAddr lock, Mode mode, Op* object);
-  void told_of_entry(Record& record);
-  // Ends a hold that nobody else here knows of. Nothing: somebody does, or it did not begin so.
-  std::optional<Task<Result<void>>> release_at_once(const Hold& hold, Op* object);
+  // this member has to do with the lock. If it is held, so is `hold`.
+  enum class Verdict : std::uint8_t { untried, held, waits, aborted, stuck };
+  struct AtOnce {
+    Verdict verdict = Verdict::untried;
+    std::uint64_t found = 0;  // the header
+    bool has_entered() const { return verdict != Verdict::untried; }
+  };
+  AtOnce enter_at_once(RemoteAddr lock, Mode mode, Hold& hold);
+  Result<Place> place_of(RemoteAddr lock, AtOnce entered) const;
+
+  bool acquire_at_once(RemoteAddr lock, Mode mode, Hold& hold) override {
+    entered_ = enter_at_once(lock, mode, hold);
+    return entered_.verdict == Verdict::held;
+  }
+  // Ends a hold that nobody else here knows of. False: somebody does, or it did not begin so.
+  bool release_at_once(const Hold& hold) override;
 
   // For a request that was made earlier, before this member could ask for the lock; perhaps one that has
   // entered already, without `object`.
@@ -127,9 +137,9 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   struct Drain;
 
   // acquire.h
-  Task<Result<Hold>> acquire_entered(RemoteAddr lock, Mode mode, Op* object, Result<Place> entered);
-  Result<Place> place_in(Record& record, Mode mode, const Header& found, std::uint32_t incarnation,
-                         bool object_read);
+  Task<Result<Hold>> acquire_entered(RemoteAddr lock, Mode mode, AtOnce entered);
+  Verdict verdict_on(Record& record, Mode mode, const Header& found, std::uint32_t incarnation) const;
+  static void fill(Hold& hold, RemoteAddr lock, Mode mode, const Header& found, std::uint32_t incarnation);
   static bool is_free(const Header& found, Mode mode) {
     return found.qsize == 0 || (mode == Mode::shared && found.wcnt == 0);
   }
@@ -140,9 +150,8 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Entry entry_for(Ticket ticket, Epoch epoch, Mode mode, Timestamp asked) const;
 
   // release.h
-  Task<Result<void>> release_counted(Hold hold, Op* object);
   static bool owes_nothing(const Hold& hold, const Header& found);
-  Task<Result<void>> look_again_and_hand_over(Hold hold, Header found);
+  Task<void> hand_over_behind(Hold hold, Header found);
   Task<Result<void>> release_cql(Record& record, Hold hold, Op* object);
   Task<Result<void>> hand_over(Record& record, Hold hold, Header found, std::span<std::uint64_t> queue);
   // What became of the duty to hand over, after a look at the queue.
@@ -190,6 +199,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Party self_;
   Options options_;
   std::uint64_t removals_at_first_;  // known when this member came
+  AtOnce entered_{};                 // by acquire_at_once() without getting the lock
   Drain* drains_ = nullptr;          // resets of this worker that wait for answers
   ResetCounts resets_;
   TaskGroup behind_;

@@ -10,12 +10,6 @@ namespace declock::cql {
 
 template <Rules kRules>
 Task<Result<void>> CqlLock<kRules>::release(Hold hold, Op* object) {
-  std::optional<Task<Result<void>>> released = release_at_once(hold, object);
-  return released ? std::move(*released) : release_counted(hold, object);
-}
-
-template <Rules kRules>
-Task<Result<void>> CqlLock<kRules>::release_counted(Hold hold, Op* object) {
   const RecordUse record{self_.requests, hold.lock};
   Result<void> released = Failure{Errc::mn_restarted};
   if (hold.mn_incarnation >
@@ -39,6 +33,7 @@ Task<Result<void>> CqlLock<kRules>::release_counted(Hold hold, Op* object) {
 template <Rules kRules>
 void CqlLock<kRules>::no_longer_held(Record& record, Ticket ticket) {
   self_.requests.change(record, [&](Record& r) {
+    if (r.held == ticket) r.lone.reset();
     if (r.held == ticket) r.held.reset();  // the next request of this member may hold the lock already
   });
   answer_if_quiet(record);

@@ -14,26 +14,6 @@ std::string_view to_string(Purpose purpose) {
   return kNames[static_cast<std::size_t>(purpose)];
 }
 
-Op Op::read(RemoteAddr addr, std::span<std::uint64_t> into, Purpose purpose) {
-  return {.kind = OpKind::read, .purpose = purpose, .addr = addr, .into = into};
-}
-
-Op Op::write(RemoteAddr addr, std::span<const std::uint64_t> from, Purpose purpose) {
-  return {.kind = OpKind::write, .purpose = purpose, .addr = addr, .from = from};
-}
-
-Op Op::fetch_add(RemoteAddr addr, std::uint64_t delta, Purpose purpose) {
-  return {.kind = OpKind::fetch_add, .purpose = purpose, .addr = addr, .operand = delta};
-}
-
-Op Op::compare_swap(RemoteAddr addr, std::uint64_t expected, std::uint64_t desired, Purpose purpose) {
-  return {.kind = OpKind::compare_swap,
-          .purpose = purpose,
-          .addr = addr,
-          .operand = desired,
-          .expected = expected};
-}
-
 Op Op::masked_compare_swap(RemoteAddr addr, std::uint64_t expected, std::uint64_t compare_mask,
                            std::uint64_t desired, std::uint64_t swap_mask, Purpose purpose) {
   return {.kind = OpKind::masked_compare_swap,
@@ -77,24 +57,6 @@ OpCounts& OpCounts::operator-=(const OpCounts& other) {
   }
   messages -= other.messages;
   return *this;
-}
-
-Doorbell::Doorbell(Endpoint& endpoint, std::initializer_list<Op*> ops) : endpoint_(endpoint) {
-  for (Op* op : ops) {
-    if (op == nullptr) continue;
-    CHECK(count_ < kOpsMax);
-    ops_[count_++] = op;
-    CHECK(op->addr.mn == ops_[0]->addr.mn);
-    CHECK(op->addr.offset % 8 == 0 && op->words() > 0);
-    CHECK(op->kind != OpKind::masked_compare_swap || endpoint.has_masked_compare_swap());
-    endpoint_.counts_.add(*op);
-  }
-  CHECK(count_ > 0);
-  endpoint_.ring(*this);
-}
-
-Doorbell::~Doorbell() {
-  if (!done_) endpoint_.abandon(*this);
 }
 
 void Doorbell::complete(Errc status) {

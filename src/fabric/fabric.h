@@ -63,11 +63,22 @@ struct Op {
   // For this incarnation of the MN alone, if not 0: what a hold protects is gone when the MN restarts.
   std::uint32_t incarnation = 0;
 
-  static Op read(RemoteAddr addr, std::span<std::uint64_t> into, Purpose purpose);
-  static Op write(RemoteAddr addr, std::span<const std::uint64_t> from, Purpose purpose);
-  static Op fetch_add(RemoteAddr addr, std::uint64_t delta, Purpose purpose);
-  static Op compare_swap(RemoteAddr addr, std::uint64_t expected, std::uint64_t desired,
-                         Purpose purpose);
+  static Op read(RemoteAddr addr, std::span<std::uint64_t> into, Purpose purpose) {
+    return {.kind = OpKind::read, .purpose = purpose, .addr = addr, .into = into};
+  }
+  static Op write(RemoteAddr addr, std::span<const std::uint64_t> from, Purpose purpose) {
+    return {.kind = OpKind::write, .purpose = purpose, .addr = addr, .from = from};
+  }
+  static Op fetch_add(RemoteAddr addr, std::uint64_t delta, Purpose purpose) {
+    return {.kind = OpKind::fetch_add, .purpose = purpose, .addr = addr, .operand = delta};
+  }
+  static Op compare_swap(RemoteAddr addr, std::uint64_t expected, std::uint64_t desired, Purpose purpose) {
+    return {.kind = OpKind::compare_swap,
+            .purpose = purpose,
+            .addr = addr,
+            .operand = desired,
+            .expected = expected};
+  }
   // Optional: ask Endpoint::has_masked_compare_swap().
   static Op masked_compare_swap(RemoteAddr addr, std::uint64_t expected, std::uint64_t compare_mask,
                                 std::uint64_t desired, std::uint64_t swap_mask, Purpose purpose);
@@ -194,6 +205,24 @@ class Endpoint {
   Receiver* receiver_ = nullptr;
   OpCounts counts_;
 };
+
+inline Doorbell::Doorbell(Endpoint& endpoint, std::initializer_list<Op*> ops) : endpoint_(endpoint) {
+  for (Op* op : ops) {
+    if (op == nullptr) continue;
+    CHECK(count_ < kOpsMax);
+    ops_[count_++] = op;
+    CHECK(op->addr.mn == ops_[0]->addr.mn);
+    CHECK(op->addr.offset % 8 == 0 && op->words() > 0);
+    CHECK(op->kind != OpKind::masked_compare_swap || endpoint.has_masked_compare_swap());
+    endpoint_.counts_.add(*op);
+  }
+  CHECK(count_ > 0);
+  endpoint_.ring(*this);
+}
+
+inline Doorbell::~Doorbell() {
+  if (!done_) endpoint_.abandon(*this);
+}
 
 // An operation that does no harm when it takes effect twice, such as an access to an object whose lock is held: once
 // more after every unknown outcome. Errc::mn_restarted: what it was meant for is gone.

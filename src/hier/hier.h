@@ -44,6 +44,9 @@ class HierWorker {
 
   // `me` is the client's request, for as long as it takes.
   Task<Result<Hold>> lock(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object);
+  // For a client that has entered the CQL lock's queue at once.
+  using AtOnce = typename cql::CqlLock<kRules>::AtOnce;
+  Task<Result<Hold>> lock_entered(LocalWaiter& me, RemoteAddr addr, Mode mode, AtOnce entered);
   Task<Result<Hold>> lock_until(LocalWaiter& me, RemoteAddr addr, Mode mode, Time deadline);
   Task<Result<Hold>> try_lock(LocalWaiter& me, RemoteAddr addr, Mode mode);
   void cancel(LocalWaiter& me) { locals_.give_up(me, Errc::cancelled); }
@@ -58,10 +61,6 @@ class HierWorker {
   using Entry = LocalLocks::Entry;
 
   LocalWaiter request(RemoteAddr addr, Mode mode) const;
-  Task<Result<Hold>> lock_slowly(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object);
-  Task<Result<Hold>> lock_entered(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object,
-                                  Result<Place> place);
-  Task<Result<void>> unlock_slowly(Hold hold, Op* object);
   Task<Result<Hold>> wait(LocalWaiter& me);
   Task<void> acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* object,
                      std::optional<Result<Place>> entered = {});
@@ -86,8 +85,18 @@ class HierLock final : public TimedLockClient {
   explicit HierLock(HierWorker<kRules>& worker) : worker_(worker) {}
 
   Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode, Op* object = nullptr) override {
+    if (entered_.has_entered()) {
+      return worker_.lock_entered(request_, lock, mode, std::exchange(entered_, {}));
+    }
     return worker_.lock(request_, lock, mode, object);
   }
+  bool acquire_at_once(RemoteAddr lock, Mode mode, Hold& hold) override {
+    const auto tried = worker_.cql().enter_at_once(lock, mode, hold);
+    if (tried.verdict == cql::CqlLock<kRules>::Verdict::held) return true;
+    entered_ = tried;
+    return false;
+  }
+  bool release_at_once(const Hold& hold) override { return worker_.cql().release_at_once(hold); }
   Task<Result<void>> release(Hold hold, Op* object = nullptr) override {
     return worker_.unlock(hold, object);
   }
@@ -103,6 +112,7 @@ class HierLock final : public TimedLockClient {
  private:
   HierWorker<kRules>& worker_;
   LocalWaiter request_;
+  typename cql::CqlLock<kRules>::AtOnce entered_{};  // by acquire_at_once() without getting the lock
 };
 
 // A worker's way into the cluster: its endpoint, and what it knows of the members.

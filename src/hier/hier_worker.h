@@ -40,30 +40,21 @@ LocalWaiter HierWorker<kRules>::request(RemoteAddr addr, Mode mode) const {
 
 template <cql::Rules kRules>
 Task<Result<Hold>> HierWorker<kRules>::lock(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object) {
-  std::optional<Result<Place>> place = cql_.enter_at_once(addr, mode, object);
-  if (!place) return lock_slowly(me, addr, mode, object);
-  if (*place && (*place)->held) return Task<Result<Hold>>::ready(*(*place)->held);
-  return lock_entered(me, addr, mode, object, *place);
-}
-
-template <cql::Rules kRules>
-Task<Result<Hold>> HierWorker<kRules>::lock_entered(LocalWaiter& me, RemoteAddr addr, Mode mode,
-                                                    Op* object, Result<Place> place) {
-  me = request(addr, mode);
-  locals_.enter_queued(me, endpoint_.worker().now());
-  co_await acquire(addr, mode, me.asked, object, place);
-  co_return co_await wait(me);
-}
-
-template <cql::Rules kRules>
-Task<Result<Hold>> HierWorker<kRules>::lock_slowly(LocalWaiter& me, RemoteAddr addr, Mode mode,
-                                                   Op* object) {
   me = request(addr, mode);
   me.object = object;
   const Entry entry = locals_.enter(me, self_.worker, endpoint_.worker().now());
   if (entry == Entry::joined) co_return me.hold;
   if (entry == Entry::acquire) co_await acquire(addr, mode, me.asked, object);
   if (entry == Entry::look_and_wait) behind_.spawn(look(me.hold));
+  co_return co_await wait(me);
+}
+
+template <cql::Rules kRules>
+Task<Result<Hold>> HierWorker<kRules>::lock_entered(LocalWaiter& me, RemoteAddr addr, Mode mode,
+                                                    AtOnce entered) {
+  me = request(addr, mode);
+  locals_.enter_queued(me, endpoint_.worker().now());
+  co_await acquire(addr, mode, me.asked, nullptr, cql_.place_of(addr, entered));
   co_return co_await wait(me);
 }
 
@@ -174,12 +165,6 @@ Task<Result<Token>> HierWorker<kRules>::token(Hold hold) {
 
 template <cql::Rules kRules>
 Task<Result<void>> HierWorker<kRules>::unlock(Hold hold, Op* object) {
-  std::optional<Task<Result<void>>> released = cql_.release_at_once(hold, object);
-  return released ? std::move(*released) : unlock_slowly(hold, object);
-}
-
-template <cql::Rules kRules>
-Task<Result<void>> HierWorker<kRules>::unlock_slowly(Hold hold, Op* object) {
   LocalLocks::Leave leave =
       locals_.leave(hold.lock, self_.worker, object != nullptr, endpoint_.worker().now());
   Result<void> written;

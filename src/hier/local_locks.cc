@@ -66,8 +66,14 @@ LocalLock* LocalLocks::find_or_adopt(RemoteAddr addr, Time now) {
     if (r.entered) lock->asked_for = *r.entered;
     if (!r.lone) return;
     lock->state = LocalLock::State::held;
-    lock->hold = *r.lone;
-    lock->held_as = lock->hold.mode;
+    lock->hold = {.lock = addr,
+                  .mode = r.lone->mode,
+                  .epoch = r.era.epoch,
+                  .ticket = *r.held,
+                  .mn_incarnation = r.era.mn_incarnation,
+                  .expect_waiters = r.lone->expect_waiters,
+                  .waiting_since = r.lone->waiting_since};
+    lock->held_as = r.lone->mode;
     lock->holders = 1;
     lock->remote = lock->hold.waiting_since;
     lock->since = now;
@@ -183,7 +189,9 @@ LocalLocks::Leave LocalLocks::acquired(const Hold& hold, WorkerId worker, Time n
   lock.held_as = asker->mode;
   if (at_once_ && lock.first == nullptr && lock.held_as == hold.mode) {
     // It is alone with the lock, as if it had met nobody.
-    requests_.change(*lock.record, [&](cql::Record& r) { r.lone = lock.hold; });
+    requests_.change(*lock.record, [&](cql::Record& r) {
+      r.lone = {hold.mode, hold.expect_waiters, hold.waiting_since};
+    });
     grant(*asker, lock, hold.object_read);
     erase(lock);
     return {};
@@ -248,7 +256,7 @@ LocalLocks::Choice LocalLocks::choose(const LocalLock& lock) const {
 
 LocalLocks::Leave LocalLocks::leave(RemoteAddr addr, WorkerId worker, bool unwritten, Time now) {
   const std::lock_guard guard{mutex_};
-  LocalLock& lock = *find(addr);
+  LocalLock& lock = *find_or_adopt(addr, now);
   if (lock.holders == 1) section_ = Duration{(15 * section_.ns + (now - lock.since).ns) / 16};
   return leave_locked(lock, worker, unwritten, now);
 }

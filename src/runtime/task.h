@@ -3,17 +3,13 @@
 // A coroutine that returns a Task takes its frame from the pool of its first parameter (for a member
 // function: of the object), which must have `FramePool& frames()`. Destroying a Task destroys the
 // coroutine where it stands; what it waits for is told so by the destructors in its frame.
-//
-// A function that has its result at once needs no coroutine: it returns a Task that is ready.
 #pragma once
 
 #include <coroutine>
 #include <cstddef>
 #include <exception>
 #include <optional>
-#include <type_traits>
 #include <utility>
-#include <variant>
 
 #include "base/check.h"
 #include "runtime/frame_pool.h"
@@ -75,21 +71,13 @@ class [[nodiscard]] Task {
  public:
   using promise_type = detail::Promise<T>;
   using Handle = std::coroutine_handle<promise_type>;
-  using Value = std::conditional_t<std::is_void_v<T>, std::monostate, T>;
 
   explicit Task(Handle handle) : handle_(handle) {}
-  static Task ready(Value value) {
-    Task task{Handle{}};
-    task.value_.emplace(std::move(value));
-    return task;
-  }
-  Task(Task&& other) noexcept
-      : handle_(std::exchange(other.handle_, {})), value_(std::move(other.value_)) {}
+  Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
   Task& operator=(Task&& other) noexcept {
     if (this != &other) {
       if (handle_) handle_.destroy();
       handle_ = std::exchange(other.handle_, {});
-      value_ = std::move(other.value_);
     }
     return *this;
   }
@@ -98,36 +86,30 @@ class [[nodiscard]] Task {
   }
 
   // For the root of a tree of coroutines: runs it to its first suspension.
-  void start() {
-    if (handle_) handle_.resume();
-  }
-  bool done() const { return !handle_ || handle_.done(); }
+  void start() { handle_.resume(); }
+  bool done() const { return handle_.done(); }
 
   // REQUIRES: done().
   T take() {
     CHECK(done());
-    if constexpr (!std::is_void_v<T>) {
-      if (value_) return std::move(*value_);
-    }
     return handle_.promise().take();
   }
 
   auto operator co_await() && noexcept {
     struct Awaiter {
-      Task& task;
-      bool await_ready() const noexcept { return !task.handle_; }
+      Handle child;
+      bool await_ready() const noexcept { return false; }
       std::coroutine_handle<> await_suspend(std::coroutine_handle<> parent) const noexcept {
-        task.handle_.promise().continuation = parent;
-        return task.handle_;
+        child.promise().continuation = parent;
+        return child;
       }
-      T await_resume() const { return task.take(); }
+      T await_resume() const { return child.promise().take(); }
     };
-    return Awaiter{*this};
+    return Awaiter{handle_};
   }
 
  private:
   Handle handle_;
-  std::optional<Value> value_;  // if it was ready
 };
 
 namespace detail {

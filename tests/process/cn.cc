@@ -32,17 +32,25 @@ class Client {
     while (!control_.stop.load()) {
       const std::uint64_t which = random_.below(kLocks);
       const Mode mode = random_.one_in(3) ? Mode::shared : Mode::exclusive;
-      const Result<Hold> hold = co_await lock_->acquire({MnId{0}, which * kStride}, mode);
-      if (!hold) {
-        control_.errors.fetch_add(1);
-        co_return;
+      const RemoteAddr lock{MnId{0}, which * kStride};
+      Hold hold;
+      const bool at_once = random_.one_in(2) && lock_->acquire_at_once(lock, mode, hold);
+      if (!at_once) {
+        const Result<Hold> granted = co_await lock_->acquire(lock, mode);
+        if (!granted) {
+          control_.errors.fetch_add(1);
+          co_return;
+        }
+        hold = *granted;
       }
       if (mode == Mode::exclusive) {
         co_await update(which);
       } else {
         co_await look_twice(which);
       }
-      if (!co_await lock_->release(*hold)) control_.errors.fetch_add(1);
+      if (!random_.one_in(2) || !lock_->release_at_once(hold)) {
+        if (!co_await lock_->release(hold)) control_.errors.fetch_add(1);
+      }
       if (mode == Mode::exclusive) station_.acknowledged[which].fetch_add(1);
       station_.operations.fetch_add(1);
       co_await endpoint_.worker().yield();
