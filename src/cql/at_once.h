@@ -15,18 +15,19 @@ typename CqlLock<kRules>::AtOnce CqlLock<kRules>::enter_at_once(RemoteAddr lock,
   const std::lock_guard guard{self_.requests.mutex()};
   Record& record = self_.requests.find_or_insert(lock);
   if (!record.untouched()) return {};
-  Op count_me = Op::fetch_add(lock, shape_.header.acquire_delta(mode), Purpose::acquire);
-  CHECK(endpoint_.post(count_me).await_ready());
-  const Header found = shape_.header.decode(count_me.old);
-  const std::uint32_t incarnation = endpoint_.incarnation(lock.mn);
-  const Verdict verdict = verdict_on(record, mode, found, incarnation);
+  last_at_once_ = &record;
+  const std::uint64_t word =
+      endpoint_.fetch_add_at_once(lock, shape_.header.acquire_delta(mode), Purpose::acquire);
+  const Header found = shape_.header.decode(word);
+  constexpr std::uint32_t kIncarnation = 1;  // memory nodes do not restart here
+  const Verdict verdict = verdict_on(record, mode, found, kIncarnation);
   if (verdict == Verdict::held) {
     record.lone.emplace(mode);
-    fill(hold, lock, mode, found, incarnation);
+    fill(hold, lock, mode, found, kIncarnation);
   } else {
     record.entered = mode;  // a second request of this member must not follow (I4)
   }
-  return {verdict, count_me.old};
+  return {verdict, word};
 }
 
 template <Rules kRules>
@@ -52,17 +53,22 @@ bool CqlLock<kRules>::release_at_once(const Hold& hold) {
   const auto look_at_queue = [&] {
     return Op::read(hold.lock, queue.emplace(frames(), shape_.queue_words()).words(), Purpose::release);
   };
-  Op leave = Op::fetch_add(hold.lock, shape_.header.release_delta(hold.mode), Purpose::release);
+  const std::uint64_t delta = shape_.header.release_delta(hold.mode);
+  Header found;
   bool owes_answers = false;
   {
     const std::lock_guard guard{self_.requests.mutex()};
-    Record* record = self_.requests.find(hold.lock);
+    // The last one is likely. If its record was given up since, it says so, or names another lock: records do not move.
+    Record* record = last_at_once_;
+    if (record == nullptr || record->lock != hold.lock) record = self_.requests.find(hold.lock);
     if (record == nullptr || !record->lone || record->held != hold.ticket) return false;
     if (look_now) {
+      Op leave = Op::fetch_add(hold.lock, delta, Purpose::release);
       Op look = look_at_queue();
       CHECK(endpoint_.post(leave, look).await_ready());
+      found = shape_.header.decode(leave.old);
     } else {
-      CHECK(endpoint_.post(leave).await_ready());
+      found = shape_.header.decode(endpoint_.fetch_add_at_once(hold.lock, delta, Purpose::release));
     }
     record->lone.reset();
     record->held.reset();
@@ -70,7 +76,6 @@ bool CqlLock<kRules>::release_at_once(const Hold& hold) {
     if (!owes_answers) self_.requests.reclaim(*record);
   }
   if (owes_answers) answer_if_quiet(*RecordUse{self_.requests, hold.lock});
-  const Header found = shape_.header.decode(leave.old);
   if (owes_nothing(hold, found)) return true;
   if (!look_now) {
     Op look = look_at_queue();

@@ -200,6 +200,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Options options_;
   std::uint64_t removals_at_first_;  // known when this member came
   AtOnce entered_{};                 // by acquire_at_once() without getting the lock
+  Record* last_at_once_ = nullptr;   // that a lock was tried at once with
   Drain* drains_ = nullptr;          // resets of this worker that wait for answers
   ResetCounts resets_;
   TaskGroup behind_;

@@ -90,8 +90,8 @@ struct OpCounts {
   std::array<std::array<std::uint64_t, kPurposes>, kOpKinds> by_kind_and_purpose{};
   std::uint64_t messages = 0;
 
-  void add(const Op& op) {
-    by_kind_and_purpose[static_cast<std::size_t>(op.kind)][static_cast<std::size_t>(op.purpose)] += 1;
+  void add(OpKind kind, Purpose purpose) {
+    by_kind_and_purpose[static_cast<std::size_t>(kind)][static_cast<std::size_t>(purpose)] += 1;
   }
   std::uint64_t of(OpKind kind) const;
   std::uint64_t of(Purpose purpose) const;
@@ -165,6 +165,12 @@ class Endpoint {
     return Doorbell{*this, {pointer(ops)...}};
   }
 
+  // A fetch_add alone, without a doorbell. REQUIRES: completes_at_once().
+  virtual std::uint64_t fetch_add_at_once(RemoteAddr, std::uint64_t /*delta*/, Purpose) {
+    CHECK(completes_at_once());
+    return 0;
+  }
+
   // Posts a message and does not wait.
   void send(EndpointId to, const Message& message) {
     counts_.messages += 1;
@@ -173,7 +179,7 @@ class Endpoint {
   void set_receiver(Receiver* receiver) { receiver_ = receiver; }
 
   virtual bool has_masked_compare_swap() const = 0;
-  // Every chain is complete, without error, when post() returns.
+  // Every chain is complete, without error, when post() returns; and no memory node ever restarts.
   virtual bool completes_at_once() const { return false; }
   // Grows each time that the MN restarts with fresh memory.
   virtual std::uint32_t incarnation(MnId mn) const = 0;
@@ -195,6 +201,7 @@ class Endpoint {
   virtual void transmit(EndpointId to, const Message& message) = 0;
 
   Receiver* receiver() const { return receiver_; }
+  void count(OpKind kind, Purpose purpose) { counts_.add(kind, purpose); }
 
  private:
   static Op* pointer(Op& op) { return &op; }
@@ -214,7 +221,7 @@ inline Doorbell::Doorbell(Endpoint& endpoint, std::initializer_list<Op*> ops) : 
     CHECK(op->addr.mn == ops_[0]->addr.mn);
     CHECK(op->addr.offset % 8 == 0 && op->words() > 0);
     CHECK(op->kind != OpKind::masked_compare_swap || endpoint.has_masked_compare_swap());
-    endpoint_.counts_.add(*op);
+    endpoint_.counts_.add(op->kind, op->purpose);
   }
   CHECK(count_ > 0);
   endpoint_.ring(*this);

@@ -136,6 +136,7 @@ Result<Cluster, std::string> Cluster::open(const std::string& directory, const s
 
 // Memory that is missing is made if `make` says so.
 Result<void, std::string> Cluster::open_memory(const ClusterConfig* make) {
+  mn_bytes_ = shape().mn_bytes;
   for (std::uint32_t mn = 0; mn < shape().mns; ++mn) {
     const std::string path = fmt::format("{}{}{}", cluster_.path(), kMemorySuffix, mn);
     auto found = Segment::open(path, SegmentHeader::Kind::memory);

@@ -70,6 +70,10 @@ class Cluster {
   BellWord& bell_of(EndpointId endpoint) const {
     return bell(owner_of(endpoint), endpoint.value % shape().endpoints % shape().workers);
   }
+  // Are these words in a memory node?
+  bool holds(RemoteAddr addr, std::uint64_t words) const {
+    return addr.mn.value < memory_.size() && addr.offset + words * 8 <= mn_bytes_;
+  }
   std::atomic_ref<std::uint64_t> word(RemoteAddr addr) const {
     return std::atomic_ref{memory_[addr.mn.value][addr.offset / 8]};
   }
@@ -85,6 +89,7 @@ class Cluster {
   Segment cluster_;
   std::vector<Segment> memories_;
   std::vector<std::uint64_t*> memory_;  // of each, where it begins
+  std::uint64_t mn_bytes_ = 0;          // of each
 };
 
 // Removes a cluster that nobody is a member of; its memory first. An error says who still is.

@@ -14,6 +14,13 @@ Task<Result<void>> ShmEndpoint::reconnect(MnId) {
   co_return Result<void>{};  // nothing is ever on its way
 }
 
+std::uint64_t ShmEndpoint::fetch_add_at_once(RemoteAddr addr, std::uint64_t delta, Purpose purpose) {
+  count(OpKind::fetch_add, purpose);
+  if (observer_ != nullptr) observer_->on_posted(Op::fetch_add(addr, delta, purpose));
+  CHECK(cluster_.holds(addr, 1));
+  return cluster_.word(addr).fetch_add(delta);
+}
+
 void ShmEndpoint::ring(Doorbell& doorbell) {
   for (Op* op : doorbell.ops()) {
     if (observer_ != nullptr) observer_->on_posted(*op);
@@ -25,8 +32,7 @@ void ShmEndpoint::ring(Doorbell& doorbell) {
 // In program order. The atomics and the fence behind a WRITE keep that order for others too (F1); the words of a
 // READ or a WRITE are accessed one by one (F3, H13).
 void ShmEndpoint::perform(Op& op) const {
-  CHECK(op.addr.mn.value < cluster_.shape().mns);
-  CHECK(op.addr.offset + op.words() * 8 <= cluster_.shape().mn_bytes);
+  CHECK(cluster_.holds(op.addr, op.words()));
   const auto word = [&](std::size_t i) { return cluster_.word(op.addr + i * 8); };
   switch (op.kind) {
     case OpKind::read:

@@ -20,6 +20,7 @@ class ShmEndpoint final : public Endpoint {
   // The memory of a machine does not restart while processes on it live.
   std::uint32_t incarnation(MnId) const override { return 1; }
   Task<Result<void>> reconnect(MnId mn) override;
+  std::uint64_t fetch_add_at_once(RemoteAddr addr, std::uint64_t delta, Purpose purpose) override;
 
   // For its worker: hands what has arrived to the receiver, and sends what could not be sent before. True: something
   // has arrived.
