@@ -273,10 +273,17 @@ Comparison::Outcome Comparison::measure(std::uint32_t processes, double read_rat
 
 }  // namespace
 
+const std::vector<std::string>& peer_names() {
+  static const std::vector<std::string> kNames{"pthread_rwlock", "boost_sharable", "declock-slack", "declock-pf",
+                                               "cql"};
+  return kNames;
+}
+
 std::vector<PeerResult> run_peers(const PeersConfig& config,
                                   const std::function<void(std::string_view)>& progress) {
   std::vector<PeerResult> results;
-  for (const char* lock : {"pthread_rwlock", "boost_sharable", "declock-slack", "declock-pf", "cql"}) {
+  for (const std::string& lock : peer_names()) {
+    if (config.lock != "all" && config.lock != lock) continue;
     if (progress) progress(lock);
     results.push_back(Comparison{config, lock}.run());
   }

@@ -12,7 +12,11 @@
 
 namespace declock::bench {
 
+// Those that are compared.
+const std::vector<std::string>& peer_names();
+
 struct PeersConfig {
+  std::string lock = "all";
   std::uint32_t processes = 2;  // that contend
   double read_ratio = 0.5;
   Duration duration = milliseconds(500);  // of each measurement

@@ -48,6 +48,9 @@ Action add_bench_peers(CLI::App& bench) {
   auto options = std::make_shared<Options>();
   bench::PeersConfig& c = options->config;
   app.add_option("--fabric", options->fabric, "Where to run")->check(one_of({"shm"}));
+  std::vector<std::string> locks = bench::peer_names();
+  locks.emplace_back("all");
+  app.add_option("--lock", c.lock, "One of them alone")->check(one_of(locks));
   app.add_option("--processes", c.processes, "Processes that contend")->check(whole_number(1, 64));
   app.add_option("--read-ratio", c.read_ratio, "Part of the operations that are shared, where they contend")
       ->check(decimal(0, 1));

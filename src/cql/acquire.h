@@ -243,19 +243,22 @@ Task<Result<std::optional<Hold>>> CqlLock<kRules>::enqueue_and_wait(Record& reco
 
 template <Rules kRules>
 void CqlLock<kRules>::on_grant(const Grant& grant) {
-  const RecordUse record{self_.requests, grant.key.lock};
-  Waiting* waiting = nullptr;
-  self_.requests.change(*record, [&](Record& r) {
+  std::coroutine_handle<> resumed;
+  {
+    const std::lock_guard guard{self_.requests.mutex()};
+    const Record* record = self_.requests.find(grant.key.lock);
     // H20: a grant that nobody awaits belonged to a wait that a reset aborted: ignored, never released.
-    if (r.waiting == nullptr || r.waiting->state != Waiting::State::waits) return;
+    if (record == nullptr || record->waiting == nullptr) return;
+    Waiting& waiting = *record->waiting;
+    if (waiting.state != Waiting::State::waits) return;
     GrantKey named = grant.key;
-    if (!kRules.epochs_match) named.era.epoch = r.waiting->key.era.epoch;
-    if (kRules.tickets_match && r.waiting->key != named) return;
-    waiting = r.waiting;
-    waiting->state = Waiting::State::granted;
-    waiting->waiting_since = grant.waiting_since;
-  });
-  if (waiting != nullptr && waiting->coroutine) waiting->coroutine.resume();
+    if (!kRules.epochs_match) named.era.epoch = waiting.key.era.epoch;
+    if (kRules.tickets_match && waiting.key != named) return;
+    waiting.state = Waiting::State::granted;
+    waiting.waiting_since = grant.waiting_since;
+    resumed = waiting.coroutine;
+  }
+  if (resumed) resumed.resume();
 }
 
 // With READs, never with another FAA: it would only add to the counts that the reset has to clean (H7).

@@ -60,7 +60,7 @@ class HierWorker {
   using Place = typename cql::CqlLock<kRules>::Place;
   using Entry = LocalLocks::Entry;
 
-  LocalWaiter request(RemoteAddr addr, Mode mode) const;
+  LocalWaiter request(RemoteAddr addr, Mode mode, Time now) const;
   Task<Result<Hold>> wait(LocalWaiter& me);
   Task<void> acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* object,
                      std::optional<Result<Place>> entered = {});

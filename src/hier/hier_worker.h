@@ -33,16 +33,19 @@ struct HierWorker<kRules>::Completion {
 };
 
 template <cql::Rules kRules>
-LocalWaiter HierWorker<kRules>::request(RemoteAddr addr, Mode mode) const {
-  return {
-      .addr = addr, .mode = mode, .asked = timestamp_of(clock_.now()), .worker = &endpoint_.worker()};
+LocalWaiter HierWorker<kRules>::request(RemoteAddr addr, Mode mode, Time now) const {
+  return {.addr = addr,
+          .mode = mode,
+          .asked = timestamp_of(clock_.corrected(now)),
+          .worker = &endpoint_.worker()};
 }
 
 template <cql::Rules kRules>
 Task<Result<Hold>> HierWorker<kRules>::lock(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object) {
-  me = request(addr, mode);
+  const Time now = endpoint_.worker().now();
+  me = request(addr, mode, now);
   me.object = object;
-  const Entry entry = locals_.enter(me, self_.worker, endpoint_.worker().now());
+  const Entry entry = locals_.enter(me, self_.worker, now);
   if (entry == Entry::joined) co_return me.hold;
   if (entry == Entry::acquire) co_await acquire(addr, mode, me.asked, object);
   if (entry == Entry::look_and_wait) behind_.spawn(look(me.hold));
@@ -52,8 +55,9 @@ Task<Result<Hold>> HierWorker<kRules>::lock(LocalWaiter& me, RemoteAddr addr, Mo
 template <cql::Rules kRules>
 Task<Result<Hold>> HierWorker<kRules>::lock_entered(LocalWaiter& me, RemoteAddr addr, Mode mode,
                                                     AtOnce entered) {
-  me = request(addr, mode);
-  locals_.enter_queued(me, endpoint_.worker().now());
+  const Time now = endpoint_.worker().now();
+  me = request(addr, mode, now);
+  locals_.enter_queued(me, now);
   co_await acquire(addr, mode, me.asked, nullptr, cql_.place_of(addr, entered));
   co_return co_await wait(me);
 }
@@ -62,9 +66,10 @@ Task<Result<Hold>> HierWorker<kRules>::lock_entered(LocalWaiter& me, RemoteAddr 
 template <cql::Rules kRules>
 Task<Result<Hold>> HierWorker<kRules>::lock_until(LocalWaiter& me, RemoteAddr addr, Mode mode,
                                                   Time deadline) {
-  me = request(addr, mode);
+  const Time now = endpoint_.worker().now();
+  me = request(addr, mode, now);
   me.may_give_up = true;
-  const Entry entry = locals_.enter(me, self_.worker, endpoint_.worker().now());
+  const Entry entry = locals_.enter(me, self_.worker, now);
   if (entry == Entry::joined) co_return me.hold;
   if (entry == Entry::acquire) behind_.spawn(acquire(addr, mode, me.asked, nullptr));
   if (entry == Entry::look_and_wait) behind_.spawn(look(me.hold));
@@ -89,7 +94,7 @@ Task<Result<Hold>> HierWorker<kRules>::wait(LocalWaiter& me) {
 
 template <cql::Rules kRules>
 Task<Result<Hold>> HierWorker<kRules>::try_lock(LocalWaiter& me, RemoteAddr addr, Mode mode) {
-  me = request(addr, mode);
+  me = request(addr, mode, endpoint_.worker().now());
   me.may_give_up = true;
   bool asked = false;
   for (
@@ -134,6 +139,7 @@ Task<void> HierWorker<kRules>::acquire(RemoteAddr addr, Mode mode, Timestamp ask
     locals_.failed(addr, hold.error());
     co_return;
   }
+  if (locals_.acquired_alone(*hold)) co_return;
   const LocalLocks::Leave leave = locals_.acquired(*hold, self_.worker, endpoint_.worker().now());
   // Nobody is left to be told of an error; whoever asks for the lock next runs into it as well.
   if (leave.kind == LocalLocks::Leave::Kind::release) (void)co_await give_back(leave, nullptr);

@@ -167,6 +167,21 @@ void LocalLocks::join_those_who_may(LocalLock& lock) {
   }
 }
 
+bool LocalLocks::acquired_alone(const Hold& hold) {
+  if (!at_once_) return false;
+  const std::lock_guard guard{mutex_};
+  LocalLock& lock = *find(hold.lock);
+  if (lock.asker == nullptr || lock.first != nullptr || lock.asker->mode != hold.mode) return false;
+  requests_.change(*lock.record, [&](cql::Record& r) {
+    r.lone = {hold.mode, hold.expect_waiters, hold.waiting_since};
+  });
+  lock.hold = hold;
+  lock.in_a_row = 0;
+  grant(*lock.asker, lock, hold.object_read);
+  erase(lock);
+  return true;
+}
+
 LocalLocks::Leave LocalLocks::acquired(const Hold& hold, WorkerId worker, Time now) {
   const std::lock_guard guard{mutex_};
   LocalLock& lock = *find(hold.lock);
@@ -187,15 +202,6 @@ LocalLocks::Leave LocalLocks::acquired(const Hold& hold, WorkerId worker, Time n
     return leave_locked(lock, worker, false, now);
   }
   lock.held_as = asker->mode;
-  if (at_once_ && lock.first == nullptr && lock.held_as == hold.mode) {
-    // It is alone with the lock, as if it had met nobody.
-    requests_.change(*lock.record, [&](cql::Record& r) {
-      r.lone = {hold.mode, hold.expect_waiters, hold.waiting_since};
-    });
-    grant(*asker, lock, hold.object_read);
-    erase(lock);
-    return {};
-  }
   grant(*asker, lock, hold.object_read);
   if (lock.held_as == Mode::shared) let_readers_in(lock);
   return {};

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "base/pooled_table.h"
+#include "base/short_lock.h"
 #include "cql/requests.h"
 #include "hier/policy.h"
 #include "lock/lock.h"
@@ -144,6 +145,9 @@ class LocalLocks {
   // The CQL lock came, for the client that asked for it; others may be let in with it. If that client has
   // given up, and nobody else may have the lock, it is to be released.
   Leave acquired(const Hold& hold, WorkerId worker, Time now);
+  // The same, if operations take no time and the client that asked for it is the only one here: as if it had met nobody.
+  // False: it is not so, and nothing has changed.
+  bool acquired_alone(const Hold& hold);
   // It did not come: everybody who waits is told.
   void failed(RemoteAddr addr, Errc error);
 
@@ -197,7 +201,7 @@ class LocalLocks {
   cql::Requests& requests_;
   bool at_once_;
   HandOverObserver* observer_;
-  std::mutex mutex_;
+  ShortLock mutex_;
   PooledTable<LocalLock> locks_;  // by address
   struct Wraps {
     Epoch epoch;

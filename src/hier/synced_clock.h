@@ -23,6 +23,8 @@ class SyncedClock {
       : endpoint_(endpoint), membership_(membership) {}
 
   Time now() const { return corrected(endpoint_.worker().now()); }
+  // What it reads when the worker's own clock reads that.
+  Time corrected(Time local) const;
   // In which this clock was right, or was corrected.
   std::uint64_t rounds() const { return rounds_; }
 
@@ -37,7 +39,6 @@ class SyncedClock {
   Task<Result<void>> listen(RemoteAddr meeting);
   Task<Result<std::uint64_t>> read(RemoteAddr meeting);
   bool leads() const;
-  Time corrected(Time local) const;
   void correct_by(Duration error, Time local);
 
   Endpoint& endpoint_;

@@ -131,17 +131,18 @@ Time ThreadWorker::next_deadline() const {
 
 // Looks for a while, then sleeps: what others do to a lock takes less time than to be woken.
 void ThreadWorker::rest() {
+  const Time until = next_deadline();
+  const bool soon = until < kNever && until - now() < kNotWorthSleeping;
   for (std::uint32_t i = 0; i < looks_; ++i) {
     if (anything_to_do()) {
       looks_ = std::min(looks_ * 2, kLooksMax);
       return;
     }
+    if (soon && fire_timers()) return;
     relax();
   }
   looks_ = std::max(looks_ / 2, kLooksMin);
-  if (fire_timers()) return;
-  const Time until = next_deadline();
-  if (until - now() < kNotWorthSleeping) {
+  if (soon) {
     sched_yield();
     return;
   }
@@ -149,6 +150,7 @@ void ThreadWorker::rest() {
   // Whoever has sent something before it could see that.
   if (!anything_to_do()) futex_wait(bell_, word(Bell::asleep), until);
   bell_.store(word(Bell::running));
+  (void)fire_timers();
 }
 
 Time ThreadWorker::progress() {

@@ -94,8 +94,8 @@ class ThreadWorker : public Worker {
   Time next_deadline() const;
 
   // While a worker waits it looks this often, more often if that paid lately.
-  static constexpr std::uint32_t kLooksMin = 32;
-  static constexpr std::uint32_t kLooksMax = 2048;
+  static constexpr std::uint32_t kLooksMin = 64;
+  static constexpr std::uint32_t kLooksMax = 2000;
   static constexpr std::uint32_t kTurnsBetweenClocks = 32;
 
   BellWord& bell_;
