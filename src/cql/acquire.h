@@ -165,7 +165,10 @@ Task<Result<bool>> CqlLock<kRules>::looks_free(RemoteAddr lock, Mode mode) {
 template <Rules kRules>
 class CqlLock<kRules>::WaitScope {
  public:
-  WaitScope(CqlLock& lock, Record& record, Waiting& waiting) : lock_(lock), record_(record) {
+  // `known`: it has been made known already.
+  WaitScope(CqlLock& lock, Record& record, Waiting& waiting, bool known = false)
+      : lock_(lock), record_(record) {
+    if (known) return;
     lock_.self_.requests.change(record_, [&](Record& r) {
       r.waiting = &waiting;
       r.era = waiting.key.era;
@@ -209,10 +212,11 @@ Task<Result<std::optional<Hold>>> CqlLock<kRules>::enqueue_and_wait(Record& reco
                                                                     Timestamp asked, Place place) {
   const Header& found = place.found;
   const Ticket ticket = found.end();
-  Waiting waiting{.key = {record.lock, {found.epoch, place.mn_incarnation}, ticket},
-                  .worker = &endpoint_.worker()};
-  const WaitScope scope{*this, record, waiting};
-  if (waiting.state == Waiting::State::waits) {
+  Waiting own{.key = {record.lock, {found.epoch, place.mn_incarnation}, ticket},
+              .worker = &endpoint_.worker()};
+  Waiting& waiting = place.waiting != nullptr ? *place.waiting : own;
+  const WaitScope scope{*this, record, waiting, place.waiting != nullptr};
+  if (place.waiting == nullptr && waiting.state == Waiting::State::waits) {
     const Outstanding busy{*this, record};
     const std::uint64_t entry = encode(entry_for(ticket, found.epoch, mode, asked));
     Op announce =
@@ -243,22 +247,18 @@ Task<Result<std::optional<Hold>>> CqlLock<kRules>::enqueue_and_wait(Record& reco
 
 template <Rules kRules>
 void CqlLock<kRules>::on_grant(const Grant& grant) {
-  std::coroutine_handle<> resumed;
-  {
-    const std::lock_guard guard{self_.requests.mutex()};
-    const Record* record = self_.requests.find(grant.key.lock);
-    // H20: a grant that nobody awaits belonged to a wait that a reset aborted: ignored, never released.
-    if (record == nullptr || record->waiting == nullptr) return;
-    Waiting& waiting = *record->waiting;
-    if (waiting.state != Waiting::State::waits) return;
-    GrantKey named = grant.key;
-    if (!kRules.epochs_match) named.era.epoch = waiting.key.era.epoch;
-    if (kRules.tickets_match && waiting.key != named) return;
-    waiting.state = Waiting::State::granted;
-    waiting.waiting_since = grant.waiting_since;
-    resumed = waiting.coroutine;
-  }
-  if (resumed) resumed.resume();
+  const std::lock_guard guard{self_.requests.mutex()};
+  const Record* record = self_.requests.find(grant.key.lock);
+  // H20: a grant that nobody awaits belonged to a wait that a reset aborted: ignored, never released.
+  if (record == nullptr || record->waiting == nullptr) return;
+  Waiting& waiting = *record->waiting;
+  if (waiting.state != Waiting::State::waits) return;
+  GrantKey named = grant.key;
+  if (!kRules.epochs_match) named.era.epoch = waiting.key.era.epoch;
+  if (kRules.tickets_match && waiting.key != named) return;
+  waiting.state = Waiting::State::granted;
+  waiting.waiting_since = grant.waiting_since;
+  if (waiting.coroutine) endpoint_.worker().make_ready(waiting.coroutine);
 }
 
 // With READs, never with another FAA: it would only add to the counts that the reset has to clean (H7).

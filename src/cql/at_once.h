@@ -10,31 +10,67 @@
 namespace declock::cql {
 
 template <Rules kRules>
-typename CqlLock<kRules>::AtOnce CqlLock<kRules>::enter_at_once(RemoteAddr lock, Mode mode, Hold& hold) {
-  if (!at_once_) return {};
-  const std::lock_guard guard{self_.requests.mutex()};
-  Record& record = self_.requests.find_or_insert(lock);
-  if (!record.untouched()) return {};
-  last_at_once_ = &record;
-  const std::uint64_t word =
-      endpoint_.fetch_add_at_once(lock, shape_.header.acquire_delta(mode), Purpose::acquire);
-  const Header found = shape_.header.decode(word);
+typename CqlLock<kRules>::AtOnce CqlLock<kRules>::enter_at_once(RemoteAddr lock, Mode mode, Hold& hold,
+                                                                Waiting& waiting) {
   constexpr std::uint32_t kIncarnation = 1;  // memory nodes do not restart here
-  const Verdict verdict = verdict_on(record, mode, found, kIncarnation);
-  if (verdict == Verdict::held) {
-    record.lone.emplace(mode);
-    fill(hold, lock, mode, found, kIncarnation);
-  } else {
+  if (!at_once_) return {};
+  std::uint64_t word = 0;
+  {
+    const std::lock_guard guard{self_.requests.mutex()};
+    Record& record = self_.requests.find_or_insert(lock);
+    if (!record.untouched()) return {};
+    last_at_once_ = &record;
+    word = endpoint_.fetch_add_at_once(lock, shape_.header.acquire_delta(mode), Purpose::acquire);
+    const Header found = shape_.header.decode(word);
+    const Verdict verdict = verdict_on(record, mode, found, kIncarnation);
+    if (verdict == Verdict::held) {
+      record.lone.emplace(mode);
+      fill(hold, lock, mode, found, kIncarnation);
+      hold.expect_waiters = false;
+      return {verdict, word};
+    }
     record.entered = mode;  // a second request of this member must not follow (I4)
+    if (verdict != Verdict::waits) return {verdict, word};
+    record.era = {found.epoch, kIncarnation};
+    waiting = {.key = {lock, record.era, found.end()}, .worker = &endpoint_.worker()};
+    record.waiting = &waiting;
   }
-  return {verdict, word};
+  const Timestamp asked = timestamp_of(endpoint_.worker().now());
+  const std::uint64_t entry = encode(entry_for(waiting.key.ticket, waiting.key.era.epoch, mode, asked));
+  Op announce = Op::write(shape_.slot_addr(lock, slot_for(waiting.key.ticket)), {&entry, 1}, Purpose::acquire);
+  CHECK(endpoint_.post(announce).await_ready());
+  const bool soon = endpoint_.worker().look_until([&] { return waiting.state != Waiting::State::waits; });
+  if (soon && granted_alone(lock, mode, waiting, hold)) return {Verdict::held, word};
+  return {Verdict::waits, word};
+}
+
+// The grant has come. If no other client of this member has come as well, it is a lone hold.
+template <Rules kRules>
+bool CqlLock<kRules>::granted_alone(RemoteAddr lock, Mode mode, const Waiting& waiting, Hold& hold) {
+  const std::lock_guard guard{self_.requests.mutex()};
+  Record& record = *self_.requests.find(lock);
+  if (waiting.state != Waiting::State::granted || record.users > 0) return false;
+  record.waiting = nullptr;
+  record.entered.reset();
+  record.held = waiting.key.ticket;
+  record.lone = {mode, true, waiting.waiting_since};
+  hold.lock = lock;
+  hold.mode = mode;
+  hold.epoch = waiting.key.era.epoch;
+  hold.ticket = waiting.key.ticket;
+  hold.mn_incarnation = waiting.key.era.mn_incarnation;
+  hold.expect_waiters = true;
+  hold.waiting_since = waiting.waiting_since;
+  return true;
 }
 
 template <Rules kRules>
-Result<typename CqlLock<kRules>::Place> CqlLock<kRules>::place_of(RemoteAddr lock, AtOnce entered) const {
+Result<typename CqlLock<kRules>::Place> CqlLock<kRules>::place_of(RemoteAddr lock, AtOnce entered,
+                                                                  Waiting& waiting) const {
   if (entered.verdict == Verdict::stuck) return Failure{Errc::stuck};
+  const bool waits = entered.verdict == Verdict::waits;
   return Place{shape_.header.decode(entered.found), {}, entered.verdict == Verdict::aborted,
-               endpoint_.incarnation(lock.mn)};
+               endpoint_.incarnation(lock.mn), waits ? &waiting : nullptr};
 }
 
 template <Rules kRules>
@@ -42,7 +78,7 @@ Task<Result<Hold>> CqlLock<kRules>::acquire_entered(RemoteAddr lock, Mode mode, 
   const RecordUse record{self_.requests, lock};
   self_.requests.change(*record, [](Record& r) { r.entered.reset(); });
   co_return co_await acquire_since(lock, mode, timestamp_of(endpoint_.worker().now()), nullptr,
-                                   place_of(lock, entered));
+                                   place_of(lock, entered, waiting_));
 }
 
 template <Rules kRules>

@@ -82,23 +82,27 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
     std::optional<Hold> held;  // at once
     bool aborted = false;      // by a reset
     std::uint32_t mn_incarnation = 1;
+    Waiting* waiting = nullptr;  // its entry is written already, and this awaits the grant
   };
   Task<Result<Place>> enter(RemoteAddr lock, Mode mode, Op* object = nullptr);
 
   // at_once.h: the same in one step, without a coroutine, where the fabric completes at once and no other client of
-  // this member has to do with the lock. If it is held, so is `hold`.
+  // this member has to do with the lock. A grant that comes soon is awaited. If it is held, so is `hold`; otherwise
+  // `waiting` awaits it, if it is to be awaited, and must stay.
   enum class Verdict : std::uint8_t { untried, held, waits, aborted, stuck };
   struct AtOnce {
     Verdict verdict = Verdict::untried;
     std::uint64_t found = 0;  // the header
     bool has_entered() const { return verdict != Verdict::untried; }
   };
-  AtOnce enter_at_once(RemoteAddr lock, Mode mode, Hold& hold);
-  Result<Place> place_of(RemoteAddr lock, AtOnce entered) const;
+  AtOnce enter_at_once(RemoteAddr lock, Mode mode, Hold& hold, Waiting& waiting);
+  Result<Place> place_of(RemoteAddr lock, AtOnce entered, Waiting& waiting) const;
 
   bool acquire_at_once(RemoteAddr lock, Mode mode, Hold& hold) override {
-    entered_ = enter_at_once(lock, mode, hold);
-    return entered_.verdict == Verdict::held;
+    const AtOnce tried = enter_at_once(lock, mode, hold, waiting_);
+    if (tried.verdict == Verdict::held) return true;
+    entered_ = tried;
+    return false;
   }
   // Ends a hold that nobody else here knows of. False: somebody does, or it did not begin so.
   bool release_at_once(const Hold& hold) override;
@@ -139,6 +143,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   // acquire.h
   Task<Result<Hold>> acquire_entered(RemoteAddr lock, Mode mode, AtOnce entered);
   Verdict verdict_on(Record& record, Mode mode, const Header& found, std::uint32_t incarnation) const;
+  bool granted_alone(RemoteAddr lock, Mode mode, const Waiting& waiting, Hold& hold);
   static void fill(Hold& hold, RemoteAddr lock, Mode mode, const Header& found, std::uint32_t incarnation);
   static bool is_free(const Header& found, Mode mode) {
     return found.qsize == 0 || (mode == Mode::shared && found.wcnt == 0);
@@ -199,6 +204,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Party self_;
   Options options_;
   std::uint64_t removals_at_first_;  // known when this member came
+  Waiting waiting_{};                // of acquire_at_once()
   AtOnce entered_{};                 // by acquire_at_once() without getting the lock
   Record* last_at_once_ = nullptr;   // that a lock was tried at once with
   Drain* drains_ = nullptr;          // resets of this worker that wait for answers

@@ -46,7 +46,8 @@ class HierWorker {
   Task<Result<Hold>> lock(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object);
   // For a client that has entered the CQL lock's queue at once.
   using AtOnce = typename cql::CqlLock<kRules>::AtOnce;
-  Task<Result<Hold>> lock_entered(LocalWaiter& me, RemoteAddr addr, Mode mode, AtOnce entered);
+  Task<Result<Hold>> lock_entered(LocalWaiter& me, RemoteAddr addr, Mode mode, AtOnce entered,
+                                  cql::Waiting& waiting);
   Task<Result<Hold>> lock_until(LocalWaiter& me, RemoteAddr addr, Mode mode, Time deadline);
   Task<Result<Hold>> try_lock(LocalWaiter& me, RemoteAddr addr, Mode mode);
   void cancel(LocalWaiter& me) { locals_.give_up(me, Errc::cancelled); }
@@ -86,12 +87,12 @@ class HierLock final : public TimedLockClient {
 
   Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode, Op* object = nullptr) override {
     if (entered_.has_entered()) {
-      return worker_.lock_entered(request_, lock, mode, std::exchange(entered_, {}));
+      return worker_.lock_entered(request_, lock, mode, std::exchange(entered_, {}), waiting_);
     }
     return worker_.lock(request_, lock, mode, object);
   }
   bool acquire_at_once(RemoteAddr lock, Mode mode, Hold& hold) override {
-    const auto tried = worker_.cql().enter_at_once(lock, mode, hold);
+    const auto tried = worker_.cql().enter_at_once(lock, mode, hold, waiting_);
     if (tried.verdict == cql::CqlLock<kRules>::Verdict::held) return true;
     entered_ = tried;
     return false;
@@ -112,6 +113,7 @@ class HierLock final : public TimedLockClient {
  private:
   HierWorker<kRules>& worker_;
   LocalWaiter request_;
+  cql::Waiting waiting_{};  // of acquire_at_once()
   typename cql::CqlLock<kRules>::AtOnce entered_{};  // by acquire_at_once() without getting the lock
 };
 

@@ -54,11 +54,11 @@ Task<Result<Hold>> HierWorker<kRules>::lock(LocalWaiter& me, RemoteAddr addr, Mo
 
 template <cql::Rules kRules>
 Task<Result<Hold>> HierWorker<kRules>::lock_entered(LocalWaiter& me, RemoteAddr addr, Mode mode,
-                                                    AtOnce entered) {
+                                                    AtOnce entered, cql::Waiting& waiting) {
   const Time now = endpoint_.worker().now();
   me = request(addr, mode, now);
   locals_.enter_queued(me, now);
-  co_await acquire(addr, mode, me.asked, nullptr, cql_.place_of(addr, entered));
+  co_await acquire(addr, mode, me.asked, nullptr, cql_.place_of(addr, entered, waiting));
   co_return co_await wait(me);
 }
 

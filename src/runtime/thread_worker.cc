@@ -153,6 +153,17 @@ void ThreadWorker::rest() {
   (void)fire_timers();
 }
 
+bool ThreadWorker::look_for_a_while(bool (*done)(void*), void* argument) {
+  for (std::uint32_t i = 0; i < looks_ && ready_.empty() && !inbox_filled_.load(std::memory_order_relaxed); ++i) {
+    if (anything_arrived()) {
+      (void)poll();
+      if (done(argument)) return true;
+    }
+    relax();
+  }
+  return false;
+}
+
 Time ThreadWorker::progress() {
   std::unique_lock guard{running_, std::try_to_lock};
   if (!guard.owns_lock()) return kNever;

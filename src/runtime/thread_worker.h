@@ -70,6 +70,8 @@ class ThreadWorker : public Worker {
   virtual void on_away(Time when) = 0;
 
  private:
+  bool look_for_a_while(bool (*done)(void*), void* argument) override;
+
   // As long as it lives this thread runs the worker.
   class Running {
    public:

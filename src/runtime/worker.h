@@ -32,6 +32,13 @@ class Worker {
   // Resumes `coroutine` soon, from the run loop: never inside the caller.
   virtual void make_ready(std::coroutine_handle<> coroutine) = 0;
 
+  // Handles what arrives, here and now, for a short while until done(). False: it did not come to that, or somebody else
+  // has something to do meanwhile.
+  template <class Done>
+  bool look_until(Done done) {
+    return look_for_a_while([](void* fn) { return (*static_cast<Done*>(fn))(); }, &done);
+  }
+
   Prng& random() { return random_; }
   FramePool& frames() { return frames_; }
 
@@ -66,6 +73,9 @@ class Worker {
     void await_resume() const noexcept {}
   };
   Yield yield() { return {*this}; }
+
+ protected:
+  virtual bool look_for_a_while(bool (* /*done*/)(void*), void*) { return false; }
 
  private:
   FramePool frames_;
