@@ -95,7 +95,7 @@ Task<Result<typename CqlLock<kRules>::Place>> CqlLock<kRules>::enter(RemoteAddr 
                                                                      Op* object) {
   const RecordUse record{self_.requests, lock};
   // After its answer to a reset a member adds nothing to the header until a READ shows that it is over.
-  if (record->reset_of) {
+  if (self_.requests.change(*record, [](const Record& r) { return r.reset_of.has_value(); })) {
     const Result<void> over = co_await await_end_of_reset(*record);
     if (!over) co_return Failure{over.error()};
   }
@@ -271,7 +271,7 @@ Task<Result<void>> CqlLock<kRules>::await_end_of_reset(Record& record) {
     const Result<Header> seen = co_await read_header(record.lock);
     if (!seen) co_return Failure{seen.error()};
     // This member's own reset may not have claimed the header yet. Another FAA would only add a ghost (H10).
-    if (seen->reset_id == ResetId{0} && !record.resetting) break;
+    if (seen->reset_id == ResetId{0} && !self_.requests.is_resetting(record)) break;
     if (seen->reset_id != ResetId{0} && worker.now() >= patient_until) {
       const Result<void> looked = co_await look_after(record, *seen);
       if (!looked) co_return looked;

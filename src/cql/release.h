@@ -94,8 +94,9 @@ Task<Result<void>> CqlLock<kRules>::hand_over(Record& record, Hold hold, Header 
 
     if (worker.now() >= patient_until) {
       // Its owner is slow, or it will never come.
-      if (kRules.refetch_ends_in_reset && somebody_failed(record))
-        co_return co_await reset(record, found.epoch);
+      const bool failed =
+          self_.requests.change(record, [this](const Record& r) { return somebody_failed(r); });
+      if (kRules.refetch_ends_in_reset && failed) co_return co_await reset(record, found.epoch);
       patient_until = worker.now() + options_.patience;
     }
     co_await worker.sleep_for(pause);

@@ -95,11 +95,14 @@ class Requests {
     reclaim(record);
   }
 
-  // Runs fn(record) for what is known of the lock.
+  // fn(record), for what is known of the lock.
   template <class Fn>
-  void change(Record& record, Fn fn) {
+  auto change(Record& record, Fn fn) {
     const std::lock_guard guard{mutex_};
-    fn(record);
+    return fn(record);
+  }
+  bool is_resetting(Record& record) {
+    return change(record, [](const Record& r) { return r.resetting; });
   }
   template <class Fn>
   void for_each(Fn fn) {

@@ -295,7 +295,7 @@ void CqlLock<kRules>::on_question(const Question& question) {
   if (question.claim != my_claim()) return;
   const RecordUse record{self_.requests, question.lock};
   // Not run by this member: left over from one whose incarnation ends in the same bits (H18).
-  if (!record->resetting) behind_.spawn(reset_now(question.lock));
+  if (!self_.requests.is_resetting(*record)) behind_.spawn(reset_now(question.lock));
 }
 
 // ---------------------------------------------------------------- noticing
@@ -337,7 +337,7 @@ bool CqlLock<kRules>::somebody_failed(const Record& record) const {
 // Somebody claimed the lock, long ago.
 template <Rules kRules>
 Task<Result<void>> CqlLock<kRules>::look_after(Record& record, Header seen) {
-  if (record.resetting) co_return Result<void>{};
+  if (self_.requests.is_resetting(record)) co_return Result<void>{};
   const Result<bool> removed = co_await claimant_was_removed(seen.reset_id);
   if (!removed) co_return Failure{removed.error()};
   const bool own = kRules.adopt_own_claim && seen.reset_id == my_claim();

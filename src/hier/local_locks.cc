@@ -20,9 +20,8 @@ LocalLocks::LocalLocks(const Policy& policy, cql::Requests& requests, bool at_on
 
 LocalLocks::Entry LocalLocks::enter(LocalWaiter& waiter, WorkerId worker, Time now) {
   const std::lock_guard guard{mutex_};
-  LocalLock* lock = find_or_adopt(waiter.addr, now);
-  if (lock == nullptr || may_follow_release(*lock, worker)) {
-    if (lock == nullptr) lock = &insert(waiter.addr);
+  const auto [lock, is_new] = find_or_make(waiter.addr, now);
+  if (is_new || may_follow_release(*lock, worker)) {
     ask(*lock, waiter, waiter.mode);
     return Entry::acquire;
   }
@@ -46,7 +45,7 @@ LocalLocks::Entry LocalLocks::enter(LocalWaiter& waiter, WorkerId worker, Time n
 
 void LocalLocks::enter_queued(LocalWaiter& waiter, Time now) {
   const std::lock_guard guard{mutex_};
-  LocalLock& lock = *find_or_adopt(waiter.addr, now);
+  LocalLock& lock = *find_or_make(waiter.addr, now).lock;
   if (lock.asker == nullptr) {
     ask(lock, waiter, waiter.mode);
   } else {
@@ -55,16 +54,15 @@ void LocalLocks::enter_queued(LocalWaiter& waiter, Time now) {
   requests_.change(*lock.record, [](cql::Record& r) { r.entered.reset(); });
 }
 
-// The entry, made now if a client that met nobody holds the lock, or has entered its queue. Otherwise none.
-LocalLock* LocalLocks::find_or_adopt(RemoteAddr addr, Time now) {
+// The entry. If there is none it is made: as a client that met nobody has it, if there is one (cql/at_once.h), otherwise
+// new. From then on no other can come that way: the record is in use.
+LocalLocks::Found LocalLocks::find_or_make(RemoteAddr addr, Time now) {
   LocalLock* lock = find(addr);
-  if (lock != nullptr || !at_once_) return lock;
+  if (lock != nullptr) return {lock, false};
   lock = &insert(addr);
-  bool adopted = false;
-  requests_.change(*lock->record, [&](cql::Record& r) {
-    adopted = r.lone || r.entered;
+  const bool adopted = requests_.change(*lock->record, [&](cql::Record& r) {
     if (r.entered) lock->asked_for = *r.entered;
-    if (!r.lone) return;
+    if (!r.lone) return r.entered.has_value();
     lock->state = LocalLock::State::held;
     lock->hold = {.lock = addr,
                   .mode = r.lone->mode,
@@ -80,21 +78,17 @@ LocalLock* LocalLocks::find_or_adopt(RemoteAddr addr, Time now) {
     lock->looked = now;
     if (r.reset_of) lock->reset = {r.reset_of->epoch, r.reset_of->mn_incarnation};  // H8
     r.lone.reset();
+    return true;
   });
-  // A client that comes between finds the record in use.
-  if (!adopted) {
-    erase(*lock);
-    return nullptr;
-  }
-  return lock;
+  return {lock, !adopted};
 }
 
 LocalLocks::Try LocalLocks::try_enter(LocalWaiter& waiter, bool asked, WorkerId worker, Time now) {
   const std::lock_guard guard{mutex_};
-  LocalLock* lock = find_or_adopt(waiter.addr, now);
-  if (lock == nullptr || may_follow_release(*lock, worker)) {
+  const auto [lock, is_new] = find_or_make(waiter.addr, now);
+  if (is_new || may_follow_release(*lock, worker)) {
+    if (is_new && !asked) erase(*lock);
     if (!asked) return Try::ask_first;
-    if (lock == nullptr) lock = &insert(waiter.addr);
     ask(*lock, waiter, waiter.mode);
     return Try::acquire;
   }
@@ -262,7 +256,7 @@ LocalLocks::Choice LocalLocks::choose(const LocalLock& lock) const {
 
 LocalLocks::Leave LocalLocks::leave(RemoteAddr addr, WorkerId worker, bool unwritten, Time now) {
   const std::lock_guard guard{mutex_};
-  LocalLock& lock = *find_or_adopt(addr, now);
+  LocalLock& lock = *find_or_make(addr, now).lock;
   if (lock.holders == 1) section_ = Duration{(15 * section_.ns + (now - lock.since).ns) / 16};
   return leave_locked(lock, worker, unwritten, now);
 }

@@ -176,7 +176,11 @@ class LocalLocks {
   };
 
   LocalLock* find(RemoteAddr addr) { return locks_.find(addr.packed()); }
-  LocalLock* find_or_adopt(RemoteAddr addr, Time now);
+  struct Found {
+    LocalLock* lock;
+    bool is_new;
+  };
+  Found find_or_make(RemoteAddr addr, Time now);
   LocalLock& insert(RemoteAddr addr);
   void erase(LocalLock& lock);
 

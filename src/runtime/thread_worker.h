@@ -15,9 +15,11 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "runtime/task.h"
 #include "runtime/worker.h"
 
 namespace declock {
@@ -49,6 +51,23 @@ class ThreadWorker : public Worker {
       }
     }
     if (next < kNever) on_away(next);
+  }
+  // Runs the coroutine that make() gives, Task<T>, from its first to its last step on this thread. Its result.
+  template <class Make>
+  auto run(Make make) {
+    std::optional<decltype(make())> task;
+    std::optional<decltype(make().take())> result;
+    run_until([&] {
+      if (!task) {
+        task.emplace(make());
+        task->start();
+      }
+      if (!task->done()) return false;
+      result.emplace(task->take());
+      task.reset();
+      return true;
+    });
+    return std::move(*result);
   }
   // Does what there is to do and does not wait, unless another thread runs this worker. The next moment at which
   // there will be something to do by itself.

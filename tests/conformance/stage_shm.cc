@@ -65,10 +65,15 @@ class ShmStage final : public Stage {
 
   static void play(member::ComputeNode& node, const Script& script) {
     node.start();
-    Task<void> task = script(node.endpoint(0), node.membership(0));
-    node.worker(0).run_until([&, started = false]() mutable {
-      if (!std::exchange(started, true)) task.start();
-      return task.done();
+    std::optional<Task<void>> task;
+    node.worker(0).run_until([&] {
+      if (!task) {
+        task.emplace(script(node.endpoint(0), node.membership(0)));
+        task->start();
+      }
+      if (!task->done()) return false;
+      task.reset();
+      return true;
     });
   }
 

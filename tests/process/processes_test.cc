@@ -91,21 +91,14 @@ struct Locker {
   }
   ~Locker() { node.stop(); }
 
-  // On this thread.
-  template <class T>
-  T run(Task<T> task) {
-    node.worker(0).run_until([&, started = false]() mutable {
-      if (!std::exchange(started, true)) task.start();
-      return task.done();
-    });
-    return task.take();
-  }
   Hold lock(RemoteAddr addr = kLock, Mode mode = Mode::exclusive) {
-    const Result<Hold> hold = run(client->acquire(addr, mode));
+    const Result<Hold> hold = node.worker(0).run([&] { return client->acquire(addr, mode); });
     CHECK(hold);
     return *hold;
   }
-  void unlock(const Hold& hold) { CHECK(run(client->release(hold))); }
+  void unlock(const Hold& hold) {
+    CHECK(node.worker(0).run([&] { return client->release(hold); }));
+  }
 
   ComputeNode& node;
   LockShape shape;

@@ -29,22 +29,23 @@ void ShmEndpoint::ring(Doorbell& doorbell) {
   doorbell.complete(Errc::ok);
 }
 
-// In program order. The atomics and the fence behind a WRITE keep that order for others too (F1); the words of a
-// READ or a WRITE are accessed one by one (F3, H13).
+// In program order. All is sequentially consistent but the first words of a long WRITE, so others see that order too
+// (F1); the words of a READ or a WRITE are accessed one by one (F3, H13).
 void ShmEndpoint::perform(Op& op) const {
   CHECK(cluster_.holds(op.addr, op.words()));
   const auto word = [&](std::size_t i) { return cluster_.word(op.addr + i * 8); };
   switch (op.kind) {
     case OpKind::read:
       for (std::size_t i = 0; i < op.into.size(); ++i) {
-        op.into[i] = word(i).load(std::memory_order_acquire);  // no later operation goes before it
+        op.into[i] = word(i).load();
       }
       break;
     case OpKind::write:
-      for (std::size_t i = 0; i < op.from.size(); ++i) {
-        word(i).store(op.from[i], std::memory_order_release);  // no earlier operation goes behind it
+      // Release: no earlier operation goes behind it. The last one keeps later ones from going before it.
+      for (std::size_t i = 0; i + 1 < op.from.size(); ++i) {
+        word(i).store(op.from[i], std::memory_order_release);
       }
-      std::atomic_thread_fence(std::memory_order_seq_cst);  // nor a later READ before it
+      word(op.from.size() - 1).store(op.from.back());
       break;
     case OpKind::fetch_add:
       op.old = word(0).fetch_add(op.operand);
