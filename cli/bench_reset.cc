@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "bench/recovery.h"
 #include "bench/reset.h"
 #include "commands.h"
 #include "commit.h"
@@ -14,12 +15,32 @@ namespace declock::cli {
 namespace {
 
 struct Options {
+  std::string fabric = "sim";
+  std::uint32_t processes = bench::RecoveryConfig{}.processes;
   std::uint32_t resets = 100;
   std::uint64_t seed = 1;
   std::string json;
 };
 
+int run_shm(const Options& options) {
+  const std::atomic<bool>& stop = interrupted();
+  ResultFile json{options.json};
+  bench::RecoveryResult result;
+  {
+    ProgressLine line;
+    const bench::RecoveryConfig config{options.processes, options.resets, options.seed};
+    result = bench::run_recovery(config, [&](std::uint32_t kills) {
+      if (stop) throw CannotRun("interrupted; no result was written");
+      line.show(fmt::format("{} of {} kills", kills, config.kills));
+    });
+  }
+  json.write(bench::recovery_json(result, DECLOCK_COMMIT));
+  if (!json.is_standard_output()) fmt::print("{}", bench::recovery_summary(result));
+  return kFine;
+}
+
 int run(const Options& options) {
+  if (options.fabric == "shm") return run_shm(options);
   const std::atomic<bool>& stop = interrupted();
   ResultFile json{options.json};
   std::vector<bench::ResetResult> results;
@@ -42,9 +63,14 @@ int run(const Options& options) {
 
 Action add_bench_reset(CLI::App& bench) {
   CLI::App& app = *bench.add_subcommand(
-      "reset", "How long a reset of a lock in use takes, by clients and compute nodes");
+      "reset",
+      "How long a reset takes; on shm, how long it takes from the death of a lock's holder to the next holder");
   auto options = std::make_shared<Options>();
-  app.add_option("--resets", options->resets, "Resets per row")->check(whole_number(1, 100'000));
+  app.add_option("--fabric", options->fabric, "Where to run: simulated, or processes on this machine")
+      ->check(one_of({"sim", "shm"}));
+  app.add_option("--resets", options->resets, "Resets, by clients and compute nodes; on shm: holders that are killed")
+      ->check(whole_number(1, 100'000));
+  app.add_option("--processes", options->processes, "shm: processes that want the lock")->check(whole_number(2, 64));
   app.add_option("--seed", options->seed, "The same seed gives the same run")
       ->check(whole_number(0, ~std::uint64_t{0}));
   app.add_option("--json", options->json, "Write the result there; - is standard output")
