@@ -27,7 +27,7 @@ std::string command_path(const CLI::App& app) {
   return path;
 }
 
-// The innermost command that was named has subcommands and was given none of them.
+// The innermost command that was named has subcommands and was given none of them. Empty: it has none.
 std::string command_needed(const CLI::App& program) {
   const CLI::App* app = &program;
   while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
@@ -35,6 +35,7 @@ std::string command_needed(const CLI::App& program) {
   for (const CLI::App* sub : app->get_subcommands([](const CLI::App*) { return true; })) {
     accepted += (accepted.empty() ? "" : ", ") + sub->get_name();
   }
+  if (accepted.empty()) return {};
   const std::vector<std::string> rest = program.remaining(true);
   return fmt::format(
       "{}; commands of '{}' are {}",
@@ -70,8 +71,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::Success& asked) {
     program.exit(asked);  // --help, --version
     return std::fflush(stdout) == 0 ? kFine : fail(kIncomplete, "standard output could not be written");
-  } catch (const CLI::RequiredError&) {
-    return fail(kBadInput, command_needed(program));
+  } catch (const CLI::RequiredError& error) {
+    const std::string needed = command_needed(program);
+    return fail(kBadInput, needed.empty() ? fmt::format("{}; see '{} --help'", error.what(), command_path(program))
+                                          : needed);
   } catch (const CLI::ParseError& error) {
     return fail(kBadInput, fmt::format("{}; see '{} --help'", error.what(), command_path(program)));
   } catch (const BadInput& error) {

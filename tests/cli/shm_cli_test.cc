@@ -1,0 +1,161 @@
+// The commands that start real processes, or look at what those left.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "cli/runner.h"
+#include "shm/cluster.h"
+
+namespace declock {
+namespace {
+
+const std::string kShm = "bench micro --fabric shm --warmup 20ms --locks 20 --zipf 0.9 ";
+const std::string kQuickShm = kShm + "--duration 200ms --cns 3 --clients 2 ";
+
+// Clusters of benchmarks that are, or were, running.
+std::size_t clusters_left(const std::string& prefix) {
+  auto all = shm::list_clusters(shm::kDefaultDirectory);
+  std::size_t count = 0;
+  for (const shm::Listed& listed : *all) count += listed.name.starts_with(prefix) ? 1 : 0;
+  return count;
+}
+
+class ShmCli : public CliTest {};
+
+TEST_F(ShmCli, EveryLockExcludesBetweenProcesses) {
+  const std::string result = folder_ / "all.json";
+  const Outcome outcome = run(kQuickShm + "--lock all --json " + result);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto runs = nlohmann::json::parse(slurp(result));
+  EXPECT_EQ(runs.size(), 12u);
+  for (const auto& json : runs) {
+    EXPECT_EQ(json["fabric"], "shm");
+    EXPECT_EQ(json["violations"], 0) << json["lock"];
+    EXPECT_EQ(json["lost_updates"], 0) << json["lock"];
+    EXPECT_GT(json["ops"], 100) << json["lock"];
+    const std::string lock = json["lock"];
+    if (!lock.starts_with("declock") && lock != "cql") continue;
+    EXPECT_EQ(json["resets"], 0) << lock;
+    EXPECT_LE(json["mn_ops_per_acquire_max"], 2) << lock;
+    EXPECT_LE(json["mn_ops_per_acquire"], 2) << lock;
+  }
+  EXPECT_NE(outcome.out.find("shiftlock"), std::string::npos);
+}
+
+TEST_F(ShmCli, WorkersAreThreads) {
+  const Outcome outcome = run(kShm + "--duration 200ms --cns 3 --lock declock-slack --clients 4 --workers 3 --mns 2 --json -");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["lost_updates"], 0);
+}
+
+TEST_F(ShmCli, AKilledProcessCostsNothingThatWasAcknowledged) {
+  const Outcome outcome = run(kShm + "--duration 400ms --cns 3 --clients 2 --lock declock-pf --kill cn:1@100ms --json -");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["violations"], 0);
+  EXPECT_LE(json["lost_updates"], 0);
+  std::uint64_t after = 0;
+  for (std::size_t i = 20; i < json["timeline"].size(); ++i) after += json["timeline"][i].get<std::uint64_t>();
+  EXPECT_GT(after, 100u);
+}
+
+TEST_F(ShmCli, CtrlCAndEvenAKillLeaveNothingBehind) {
+  for (const int signal : {SIGINT, SIGKILL}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      std::freopen("/dev/null", "w", stderr);
+      std::freopen("/dev/null", "w", stdout);
+      ::execl(DECLOCK_PROGRAM, DECLOCK_PROGRAM, "bench", "micro", "--fabric", "shm", "--lock", "declock-pf", "--cns",
+              "3", "--clients", "2", "--locks", "20", "--duration", "3600s", nullptr);
+      ::_exit(127);
+    }
+    ::usleep(500'000);  // it is under way
+    ::kill(child, signal);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(signal == SIGKILL || WEXITSTATUS(status) == 2);
+    EXPECT_EQ(clusters_left(fmt::format("bench-{}", child)), 0u);
+    // Its children die with it: nobody of its group is left, but for those that the kernel has not cleaned up yet.
+    const std::string children = fmt::format("/proc/{}/task/{}/children", child, child);
+    EXPECT_FALSE(std::ifstream{children}.good());
+  }
+}
+
+TEST_F(ShmCli, PeersAreMeasuredSideBySide) {
+  const Outcome outcome = run("bench peers --duration 20ms --rounds 1 --json -");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto json = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(json["locks"].size(), 5u);
+  for (const auto& lock : json["locks"]) {
+    EXPECT_EQ(lock["lost_updates"], 0) << lock["lock"];
+    EXPECT_GT(lock["contended_mops"], 0.001) << lock["lock"];
+    EXPECT_GT(lock["uncontended_exclusive_ns"], 0) << lock["lock"];
+  }
+}
+
+TEST_F(ShmCli, RecoveryIsMeasured) {
+  const Outcome outcome = run("bench reset --fabric shm --resets 5 --json -");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_LT(nlohmann::json::parse(outcome.out)["recovery_ms"]["p50"], 30'000.0);
+}
+
+TEST_F(ShmCli, TheDemoComparesAndRecovers) {
+  const Outcome outcome = run("demo --duration 100ms");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  for (const char* part : {"declock-slack", "caslock", "<- kill -9", "Violations 0, lost updates 0"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part;
+  }
+}
+
+TEST_F(ShmCli, TheDoctorFindsThisMachineWell) {
+  const Outcome well = run("doctor");
+  EXPECT_EQ(well.status, 0) << well.out;
+  const Outcome unwell = run("doctor --dir " + (folder_ / "nowhere").string());
+  EXPECT_EQ(unwell.status, 2);
+  EXPECT_NE(unwell.out.find("mend it:"), std::string::npos);
+}
+
+TEST_F(ShmCli, ClustersAreListedInspectedAndRemoved) {
+  const std::string where = " --dir " + folder_.string();
+  EXPECT_NE(run("shm list" + where).out.find("no cluster"), std::string::npos);
+  shm::ClusterConfig config;
+  config.name = "mine";
+  config.directory = folder_;
+  config.members = 3;
+  config.mn_bytes = 8000;
+  ASSERT_TRUE(shm::Cluster::open_or_create(config));
+  std::ofstream(folder_ / "declock-broken") << "not ours";
+  const Outcome list = run("shm list" + where);
+  EXPECT_EQ(list.status, 0);
+  EXPECT_NE(list.out.find("mine"), std::string::npos);
+  EXPECT_NE(list.out.find("it was left as it is"), std::string::npos) << list.out;
+  const Outcome inspect = run("shm inspect mine" + where);
+  EXPECT_EQ(inspect.status, 0);
+  EXPECT_NE(inspect.out.find("a lock takes 40 bytes"), std::string::npos) << inspect.out;
+  EXPECT_EQ(run("shm inspect other" + where).status, 2);
+  EXPECT_EQ(run("shm remove broken" + where).status, 2);
+  EXPECT_EQ(slurp(folder_ / "declock-broken"), "not ours");
+  EXPECT_EQ(run("shm remove mine" + where).status, 0);
+  EXPECT_EQ(run("shm remove mine" + where).status, 2);
+  expect_refused("shm", "list, inspect, remove");
+  expect_refused("shm inspect", "NAME");
+}
+
+TEST_F(ShmCli, RefusesWhatARealFabricCannotDo) {
+  expect_refused(kQuickShm + "--lock ideal", "simulator");
+  expect_refused(kShm + "--lock declock-pf --cns 1000", "256 processes");
+  expect_refused(kQuickShm + "--lock declock-pf --kill mn:0@10ms", "cn:N@TIME");
+  expect_refused(kQuickShm + "--cn-latency 4x", "--fabric sim");
+  expect_refused("bench peers --fabric sim", "shm");
+  expect_refused("bench peers --processes 0", "1 to 64");
+  expect_refused("bench reset --fabric tcp", "sim|shm");
+  expect_refused("demo --cns 1", "2 to 64");
+}
+
+}  // namespace
+}  // namespace declock

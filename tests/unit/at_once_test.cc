@@ -1,0 +1,192 @@
+// Locks at once: one client that meets nobody, and what becomes of its hold when others come.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <deque>
+
+#include "hier/hier.h"
+#include "member_shm/compute_node.h"
+
+namespace declock::hier {
+namespace {
+
+constexpr RemoteAddr kLock{MnId{0}, 0};
+constexpr Mode R = Mode::shared;
+constexpr Mode W = Mode::exclusive;
+
+// Compute nodes in this process, each with one worker that the test runs.
+class AtOnce : public testing::Test {
+ protected:
+  AtOnce() {
+    config_.cluster.name = fmt::format("at-once-{}", getpid());
+    config_.cluster.members = 2;
+    config_.cluster.mn_bytes = 4096;
+    for (int i = 0; i < 2; ++i) nodes_.emplace_back(config_, shape_);
+  }
+  ~AtOnce() override {
+    tasks_.clear();
+    nodes_.clear();
+    (void)shm::remove_cluster(config_.cluster.directory, config_.cluster.name);
+  }
+
+  struct Node {
+    Node(const member::ComputeNode::Config& config, const LockShape& shape)
+        : process(std::move(*member::ComputeNode::join(config))),
+          locks(shape, Policy{}, cql::Options{.patience = milliseconds(1)},
+                std::vector<Station>{{&process->endpoint(0), &process->membership(0)}}) {}
+    ~Node() { locks.stop(); }
+    std::unique_ptr<member::ComputeNode> process;
+    hier::Node<> locks;
+    std::unique_ptr<TimedLockClient> client() { return locks.client(0); }
+  };
+
+  // Lets everything happen that can.
+  void settle() {
+    for (int i = 0; i < 20; ++i) {
+      for (Node& node : nodes_) (void)node.process->worker(0).progress();
+    }
+  }
+  struct Waiting {
+    std::optional<Result<Hold>> got;
+  };
+  static Task<void> acquire(Worker&, LockClient& client, Mode mode, Waiting& waiting) {
+    waiting.got = co_await client.acquire(kLock, mode);
+  }
+  Waiting& start(Node& node, LockClient& client, Mode mode) {
+    Waiting& waiting = waiting_.emplace_back();
+    tasks_.push_back(acquire(node.process->worker(0), client, mode, waiting));
+    tasks_.back().start();
+    return waiting;
+  }
+  static bool release(Node& node, LockClient& client, const Hold& hold) {
+    return static_cast<bool>(node.process->worker(0).run([&] { return client.release(hold); }));
+  }
+  Header header() {
+    return shape_.header.decode(nodes_[0].process->cluster().word(kLock).load());
+  }
+
+  LockShape shape_{2, 2, QueueLayout::owner};
+  member::ComputeNode::Config config_;
+  std::deque<Node> nodes_;
+  std::deque<Waiting> waiting_;
+  std::deque<Task<void>> tasks_;
+};
+
+TEST_F(AtOnce, ALoneClientCostsTwoOperationsAndNoFrame) {
+  auto client = nodes_[0].client();
+  Hold hold;
+  ASSERT_TRUE(client->acquire_at_once(kLock, W, hold));
+  ASSERT_TRUE(client->release_at_once(hold));
+  const std::uint64_t frames = nodes_[0].process->worker(0).frames().system_allocations();
+  for (std::uint64_t i = 1; i < 100; ++i) {
+    ASSERT_TRUE(client->acquire_at_once(kLock, i % 2 == 0 ? W : R, hold));
+    EXPECT_EQ(hold.ticket, Ticket{i});
+    ASSERT_TRUE(client->release_at_once(hold));
+  }
+  const OpCounts& counts = nodes_[0].process->endpoint(0).counts();
+  EXPECT_EQ(counts.of(Purpose::acquire), 100u);
+  EXPECT_EQ(counts.of(Purpose::release), 100u);
+  EXPECT_EQ(nodes_[0].process->worker(0).frames().system_allocations(), frames);
+  EXPECT_EQ(header(), (Header{Ticket{100}, 0, 0, Epoch{0}, ResetId{0}}));
+}
+
+TEST_F(AtOnce, AnotherClientOfTheNodeFindsTheHoldAndQueuesBehindIt) {
+  auto first = nodes_[0].client();
+  auto second = nodes_[0].client();
+  Hold hold;
+  Hold none;
+  ASSERT_TRUE(first->acquire_at_once(kLock, W, hold));
+  EXPECT_FALSE(second->acquire_at_once(kLock, W, none)) << "the node has it already";
+  EXPECT_EQ(header().qsize, 1u) << "a node asks once (H34)";
+  Waiting& waiting = start(nodes_[0], *second, W);
+  settle();
+  EXPECT_FALSE(waiting.got);
+  EXPECT_FALSE(first->release_at_once(hold)) << "somebody else knows of it now";
+  EXPECT_TRUE(release(nodes_[0], *first, hold));
+  settle();
+  ASSERT_TRUE(waiting.got && *waiting.got);
+  EXPECT_EQ((**waiting.got).local_sequence, 1u) << "handed over here";
+  EXPECT_TRUE(release(nodes_[0], *second, **waiting.got));
+  EXPECT_EQ(header().qsize, 0u);
+}
+
+TEST_F(AtOnce, ReadersOfTheNodeShareALoneReadersHold) {
+  auto first = nodes_[0].client();
+  auto second = nodes_[0].client();
+  Hold hold;
+  ASSERT_TRUE(first->acquire_at_once(kLock, R, hold));
+  const Waiting& waiting = start(nodes_[0], *second, R);
+  ASSERT_TRUE(waiting.got && *waiting.got);
+  EXPECT_EQ(header().qsize, 1u);
+  EXPECT_TRUE(release(nodes_[0], *first, hold));
+  EXPECT_EQ(header().qsize, 1u) << "the second still holds it";
+  EXPECT_TRUE(release(nodes_[0], *second, **waiting.got));
+  EXPECT_EQ(header().qsize, 0u);
+}
+
+TEST_F(AtOnce, ABusyLockIsAwaitedWithOneEntryAndComesByAGrant) {
+  auto holder = nodes_[0].client();
+  auto waiter = nodes_[1].client();
+  Hold hold;
+  Hold none;
+  ASSERT_TRUE(holder->acquire_at_once(kLock, W, hold));
+  ASSERT_FALSE(waiter->acquire_at_once(kLock, W, none));
+  const OpCounts& counts = nodes_[1].process->endpoint(0).counts();
+  EXPECT_EQ(counts.of(OpKind::fetch_add, Purpose::acquire), 1u);
+  EXPECT_EQ(counts.of(OpKind::write, Purpose::acquire), 1u);
+  // Another client of that node comes before the first goes on: it finds that the node has entered.
+  auto third = nodes_[1].client();
+  Hold none_either;
+  ASSERT_FALSE(third->acquire_at_once(kLock, W, none_either));
+  Waiting& behind = start(nodes_[1], *third, W);
+  Waiting& waiting = start(nodes_[1], *waiter, W);
+  ASSERT_TRUE(holder->release_at_once(hold));
+  settle();
+  // One of them has it, and hands it over to the other.
+  ASSERT_NE(waiting.got.has_value(), behind.got.has_value());
+  const bool first_is_third = behind.got.has_value();
+  EXPECT_TRUE(release(nodes_[1], first_is_third ? *third : *waiter, **(first_is_third ? behind : waiting).got));
+  settle();
+  ASSERT_TRUE(waiting.got.has_value() && behind.got.has_value());
+  EXPECT_TRUE(release(nodes_[1], first_is_third ? *waiter : *third, **(first_is_third ? waiting : behind).got));
+  EXPECT_EQ(counts.of(Purpose::acquire), 2u) << "the node asked once";
+  EXPECT_EQ(header().qsize, 0u);
+}
+
+// H8: whoever comes after a reset began must not get the lock by a local hand-over, also if it was held at once.
+TEST_F(AtOnce, AResetOfALoneHoldIsRememberedByWhoeverComesNext) {
+  auto holder = nodes_[0].client();
+  auto next = nodes_[0].client();
+  Hold hold;
+  ASSERT_TRUE(holder->acquire_at_once(kLock, W, hold));
+  nodes_[1].locks.worker(0).cql().reset_for_nothing(kLock);
+  settle();
+  EXPECT_EQ(header().epoch, Epoch{0}) << "it waits for the holder (H9)";
+  EXPECT_NE(header().reset_id, ResetId{0});
+  Waiting& waiting = start(nodes_[0], *next, W);
+  settle();
+  EXPECT_TRUE(release(nodes_[0], *holder, hold));
+  for (int i = 0; i < 200 && !waiting.got; ++i) {
+    usleep(1000);
+    settle();
+  }
+  ASSERT_TRUE(waiting.got && *waiting.got);
+  EXPECT_EQ((**waiting.got).epoch, Epoch{1}) << "not what the node had of the epoch that was reset";
+  EXPECT_TRUE(release(nodes_[0], *next, **waiting.got));
+}
+
+TEST_F(AtOnce, ALoneHolderAnswersAResetWhenItReleasesAtOnce) {
+  auto holder = nodes_[0].client();
+  Hold hold;
+  ASSERT_TRUE(holder->acquire_at_once(kLock, R, hold));
+  nodes_[1].locks.worker(0).cql().reset_for_nothing(kLock);
+  settle();
+  EXPECT_EQ(header().epoch, Epoch{0});
+  EXPECT_TRUE(holder->release_at_once(hold));
+  settle();
+  EXPECT_EQ(header(), (Header{Ticket{header().ticket}, 0, 0, Epoch{1}, ResetId{0}}));
+}
+
+}  // namespace
+}  // namespace declock::hier
