@@ -21,10 +21,11 @@ Result<void, std::string> validate_real(const MicroConfig& config) {
                                kProcessesMax)};
   }
   if (config.kill && config.kill->memory) {
-    return Failure{fmt::format("--kill mn: on {} the memory lives as long as the machine; accepted: cn:N@TIME",
-                               fabric)};
+    return Failure{fmt::format(
+        "--kill mn: on {} the memory lives as long as the machine; accepted: cn:N@TIME", fabric)};
   }
-  if (config.cn_latency != 1) return Failure{fmt::format("--cn-latency is for --fabric sim, not {}", fabric)};
+  if (config.cn_latency != 1)
+    return Failure{fmt::format("--cn-latency is for --fabric sim, not {}", fabric)};
   return {};
 }
 

@@ -92,8 +92,9 @@ struct Measured {
 };
 
 struct MicroResult : Measured {
-  std::optional<std::uint64_t> fifo_violations;  // where each client enqueues for itself, and somebody watches
-  std::vector<std::uint64_t> timeline;      // operations per 10 ms, where something was killed
+  std::optional<std::uint64_t>
+      fifo_violations;                  // where each client enqueues for itself, and somebody watches
+  std::vector<std::uint64_t> timeline;  // operations per 10 ms, where something was killed
   std::optional<Duration> time_sync_error;  // the furthest that two CNs' clocks were apart
   // Over the whole run, to the end of the last operation:
   std::uint64_t violations = 0;

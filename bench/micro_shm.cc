@@ -100,8 +100,8 @@ class Crew final : public Host {
 
   void add(shm::ShmEndpoint& endpoint, bool is_shared) {
     endpoints_.push_back(&endpoint);
-    costs_.push_back(std::make_unique<AcquireCosts>(workload_.placement, workload_.config.locks, is_shared,
-                                                    measured_));
+    costs_.push_back(std::make_unique<AcquireCosts>(workload_.placement, workload_.config.locks,
+                                                    is_shared, measured_));
     endpoint.observe(costs_.back().get());
   }
   void add_client(std::uint32_t index, Endpoint& endpoint, std::unique_ptr<LockClient> lock) {
@@ -123,7 +123,8 @@ class Crew final : public Host {
   bool over() const override { return worker_.now() >= shared_.measure_until(); }
   void called(Client& client, std::uint64_t which, Mode mode) override {
     // Clients without an endpoint of their own are told apart otherwise.
-    costs_[client.index % workload_.config.clients / workload_.config.workers % costs_.size()]->begins();
+    costs_[client.index % workload_.config.clients / workload_.config.workers % costs_.size()]
+        ->begins();
     shared_.board.called(client.index, which, mode, worker_.now());
   }
   void entered(Client& client, std::uint64_t which, Mode mode, Duration waited) override {
@@ -150,7 +151,8 @@ class Crew final : public Host {
     if (!measuring_) return;
     measured_.ops += 1;
     if (workload_.config.kill) {
-      const auto at = static_cast<std::size_t>((worker_.now() - shared_.measure_from()).ns / kTimelineBucket.ns);
+      const auto at =
+          static_cast<std::size_t>((worker_.now() - shared_.measure_from()).ns / kTimelineBucket.ns);
       if (at < shared_.timeline.size()) shared_.timeline[at].fetch_add(1);
     }
     measured_.op_ns.add(static_cast<std::uint64_t>(took.ns));
@@ -227,7 +229,8 @@ void be_compute_node(const MicroConfig& config, const shm::ClusterConfig& cluste
     void handed_over(Timestamp asked, std::optional<Timestamp> remote) override {
       measured.local_hand_overs += 1;
       const std::int32_t late_us = remote ? std::max(0, microseconds_between(*remote, asked)) : 0;
-      measured.hand_over_late_us = std::max(measured.hand_over_late_us, static_cast<std::uint64_t>(late_us));
+      measured.hand_over_late_us =
+          std::max(measured.hand_over_late_us, static_cast<std::uint64_t>(late_us));
     }
     Measured& measured;
   };
@@ -239,7 +242,8 @@ void be_compute_node(const MicroConfig& config, const shm::ClusterConfig& cluste
   family_config.patience = kLockPatience;
   family_config.join = [&](std::uint32_t, std::span<Endpoint* const> endpoints) {
     std::vector<hier::Station> stations;
-    for (std::uint32_t w = 0; w < endpoints.size(); ++w) stations.push_back({endpoints[w], &node.membership(w)});
+    for (std::uint32_t w = 0; w < endpoints.size(); ++w)
+      stations.push_back({endpoints[w], &node.membership(w)});
     return stations;
   };
   std::unique_ptr<locks::LockFamily> family = locks::make_family(family_config);
@@ -254,17 +258,20 @@ void be_compute_node(const MicroConfig& config, const shm::ClusterConfig& cluste
     crews.emplace_back(workload, shared, node.cluster(), node.worker(w), mine[w]);
   }
   const bool endpoint_shared = family->endpoint_per_worker();
-  for (std::uint32_t i = 0; i < cluster.endpoints; ++i) crews[i % config.workers].add(node.endpoint(i), endpoint_shared);
+  for (std::uint32_t i = 0; i < cluster.endpoints; ++i)
+    crews[i % config.workers].add(node.endpoint(i), endpoint_shared);
   for (std::uint32_t i = 0; i < config.clients; ++i) {
     const std::uint32_t on = i % config.workers;
     Endpoint& endpoint = node.endpoint(endpoint_shared ? on : i);
-    crews[on].add_client(cn * config.clients + i, endpoint, family->client({cn, on, endpoint, endpoints}));
+    crews[on].add_client(cn * config.clients + i, endpoint,
+                         family->client({cn, on, endpoint, endpoints}));
   }
   node.start();
   shared.signals.ready.fetch_add(1);
   {
     std::vector<std::jthread> threads;
-    for (std::uint32_t w = 1; w < config.workers; ++w) threads.emplace_back([&crews, w] { crews[w].run(); });
+    for (std::uint32_t w = 1; w < config.workers; ++w)
+      threads.emplace_back([&crews, w] { crews[w].run(); });
     crews[0].run();
   }
   node.stop();
@@ -273,7 +280,8 @@ void be_compute_node(const MicroConfig& config, const shm::ClusterConfig& cluste
   mine[0].local_table_bytes_max = family->local_table_bytes_max();
   add_resets(family->resets(), mine[0]);
   for (std::uint32_t w = 0; w < config.workers; ++w) {
-    mine[w].releases = endpoint_shared ? mine[w].counts.of(OpKind::fetch_add, Purpose::release) : mine[w].ops;
+    mine[w].releases =
+        endpoint_shared ? mine[w].counts.of(OpKind::fetch_add, Purpose::release) : mine[w].ops;
   }
   for (Crew& crew : crews) crew.clear();
   family.reset();

@@ -205,7 +205,9 @@ void Micro::finished(Client&, Duration took, Duration inside, Duration releasing
   if (!measuring()) return;
   result_.ops += 1;
   if (config_.kill) {
-    result_.timeline[static_cast<std::size_t>((engine_.now() - measure_from_).ns / kTimelineBucket.ns)] += 1;
+    result_
+        .timeline[static_cast<std::size_t>((engine_.now() - measure_from_).ns / kTimelineBucket.ns)] +=
+        1;
   }
   result_.data_ns.add(static_cast<std::uint64_t>(inside.ns));
   result_.release_ns.add(static_cast<std::uint64_t>(releasing.ns));
@@ -284,8 +286,7 @@ void Micro::measure_clocks() {
 }
 
 bool Micro::all_done() const {
-  return std::all_of(clients_.begin(), clients_.end(),
-                     [](const Client& c) { return c.done(); });
+  return std::all_of(clients_.begin(), clients_.end(), [](const Client& c) { return c.done(); });
 }
 
 void Micro::drain(const std::function<void(double)>& progress) {

@@ -143,7 +143,8 @@ Task<void> contend(Worker& worker, Part& part, LockClient& lock, RemoteAddr addr
 
 void contend_with_declock(const std::string& name, const shm::ClusterConfig& cluster, Part& part,
                           std::uint32_t index, std::uint32_t processes) {
-  auto joined = member::ComputeNode::join({cluster, index + 1}, Slot{static_cast<std::uint16_t>(index)});
+  auto joined =
+      member::ComputeNode::join({cluster, index + 1}, Slot{static_cast<std::uint16_t>(index)});
   if (!joined) throw std::runtime_error(joined.error());
   member::ComputeNode& node = **joined;
   locks::FamilyConfig config;
@@ -206,8 +207,8 @@ class Comparison {
   std::uint64_t lost_updates_ = 0;
 };
 
-void Comparison::be_process(Part& part, Arena& arena, const shm::ClusterConfig& cluster, std::uint32_t index,
-                            std::uint32_t processes) const {
+void Comparison::be_process(Part& part, Arena& arena, const shm::ClusterConfig& cluster,
+                            std::uint32_t index, std::uint32_t processes) const {
   if (lock_ == "pthread_rwlock") {
     contend(
         part,
@@ -219,7 +220,9 @@ void Comparison::be_process(Part& part, Arena& arena, const shm::ClusterConfig& 
   } else if (lock_ == "boost_sharable") {
     contend(
         part,
-        [&](Mode mode) { mode == Mode::exclusive ? arena.sharable.lock() : arena.sharable.lock_sharable(); },
+        [&](Mode mode) {
+          mode == Mode::exclusive ? arena.sharable.lock() : arena.sharable.lock_sharable();
+        },
         [&](Mode mode) {
           mode == Mode::exclusive ? arena.sharable.unlock() : arena.sharable.unlock_sharable();
         });
@@ -229,7 +232,8 @@ void Comparison::be_process(Part& part, Arena& arena, const shm::ClusterConfig& 
 }
 
 Comparison::Outcome Comparison::measure(std::uint32_t processes, double read_ratio, bool watched) {
-  SharedBytes memory{sizeof(Arena) + Board::bytes(1, processes) + (processes + 1) * sizeof(Tally) + 1024};
+  SharedBytes memory{sizeof(Arena) + Board::bytes(1, processes) + (processes + 1) * sizeof(Tally) +
+                     1024};
   Arena& arena = *new (memory.take<std::byte>(sizeof(Arena))) Arena;
   pthread_rwlockattr_t shared;
   pthread_rwlockattr_init(&shared);
@@ -274,8 +278,8 @@ Comparison::Outcome Comparison::measure(std::uint32_t processes, double read_rat
 }  // namespace
 
 const std::vector<std::string>& peer_names() {
-  static const std::vector<std::string> kNames{"pthread_rwlock", "boost_sharable", "declock-slack", "declock-pf",
-                                               "cql"};
+  static const std::vector<std::string> kNames{"pthread_rwlock", "boost_sharable", "declock-slack",
+                                               "declock-pf", "cql"};
   return kNames;
 }
 
@@ -317,12 +321,13 @@ std::string to_json(const PeersConfig& config, const std::vector<PeerResult>& re
 }
 
 std::string table(const PeersConfig& config, const std::vector<PeerResult>& results) {
-  std::string text = fmt::format("{:<18}{:>14}{:>14}{:>22}{:>12}{:>10}{:>14}\n", "lock", "exclusive ns", "shared ns",
-                                 fmt::format("{} processes M/s", config.processes), "overtakes", "max",
-                                 "lost updates");
+  std::string text = fmt::format("{:<18}{:>14}{:>14}{:>22}{:>12}{:>10}{:>14}\n", "lock", "exclusive ns",
+                                 "shared ns", fmt::format("{} processes M/s", config.processes),
+                                 "overtakes", "max", "lost updates");
   for (const PeerResult& r : results) {
-    text += fmt::format("{:<18}{:>14.1f}{:>14.1f}{:>22.2f}{:>12.4f}{:>10}{:>14}\n", r.lock, r.exclusive_ns,
-                        r.shared_ns, r.contended_mops, r.overtakes, r.overtakes_max, r.lost_updates);
+    text +=
+        fmt::format("{:<18}{:>14.1f}{:>14.1f}{:>22.2f}{:>12.4f}{:>10}{:>14}\n", r.lock, r.exclusive_ns,
+                    r.shared_ns, r.contended_mops, r.overtakes, r.overtakes_max, r.lost_updates);
   }
   return text;
 }

@@ -20,7 +20,7 @@ struct PeersConfig {
   std::uint32_t processes = 2;  // that contend
   double read_ratio = 0.5;
   Duration duration = milliseconds(500);  // of each measurement
-  std::uint32_t rounds = 3;               // of which the best counts: the machine has other things to do
+  std::uint32_t rounds = 3;  // of which the best counts: the machine has other things to do
   std::uint64_t seed = 1;
 };
 
@@ -29,7 +29,7 @@ struct PeerResult {
   double exclusive_ns = 0;  // lock + unlock, alone
   double shared_ns = 0;
   double contended_mops = 0;
-  double overtakes = 0;       // per acquisition, contended, in a run that watches
+  double overtakes = 0;  // per acquisition, contended, in a run that watches
   std::uint64_t overtakes_max = 0;
   std::uint64_t lost_updates = 0;
 };

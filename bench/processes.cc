@@ -28,7 +28,8 @@ std::size_t Children::start(const std::function<void()>& work) {
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) {
-    throw std::runtime_error(fmt::format("no process could be started: {}; use fewer", std::strerror(errno)));
+    throw std::runtime_error(
+        fmt::format("no process could be started: {}; use fewer", std::strerror(errno)));
   }
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -88,9 +89,11 @@ void Children::wait_for_all() {
 }
 
 SharedBytes::SharedBytes(std::size_t bytes) : bytes_(bytes) {
-  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* at =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) {
-    throw std::runtime_error(fmt::format("{} bytes of memory cannot be shared: {}", bytes, std::strerror(errno)));
+    throw std::runtime_error(
+        fmt::format("{} bytes of memory cannot be shared: {}", bytes, std::strerror(errno)));
   }
   base_ = static_cast<std::byte*>(at);
 }

@@ -39,8 +39,9 @@ void be_process(const shm::ClusterConfig& cluster, std::uint64_t seed, std::uint
   const std::unique_ptr<TimedLockClient> client = locks.client(0);
   node.start();
   stand.ready.fetch_add(1);
-  const Result<Hold> hold =
-      node.worker(0).run([&] { return client->acquire({MnId{0}, 0}, Mode::exclusive); });
+  const Result<Hold> hold = node.worker(0).run([&] {
+    return client->acquire({MnId{0}, 0}, Mode::exclusive);
+  });
   if (!hold) throw std::runtime_error(std::string{to_string(hold.error())});
   stand.since_ns.store(monotonic_now().ns);
   stand.holder.store(me);
@@ -49,7 +50,8 @@ void be_process(const shm::ClusterConfig& cluster, std::uint64_t seed, std::uint
 
 }  // namespace
 
-RecoveryResult run_recovery(const RecoveryConfig& config, const std::function<void(std::uint32_t)>& progress) {
+RecoveryResult run_recovery(const RecoveryConfig& config,
+                            const std::function<void(std::uint32_t)>& progress) {
   SharedBytes memory{4096};
   Stand& stand = *memory.take<Stand>(1);
   shm::ClusterConfig cluster;
@@ -96,7 +98,9 @@ RecoveryResult run_recovery(const RecoveryConfig& config, const std::function<vo
 
 std::string recovery_json(const RecoveryResult& result, std::string_view commit) {
   using Json = nlohmann::ordered_json;
-  const auto ms = [&](unsigned permille) { return static_cast<double>(result.took_ns.quantile(permille)) / 1e6; };
+  const auto ms = [&](unsigned permille) {
+    return static_cast<double>(result.took_ns.quantile(permille)) / 1e6;
+  };
   return Json{{"commit", commit},
               {"fabric", "shm"},
               {"seed", result.config.seed},
@@ -111,7 +115,9 @@ std::string recovery_json(const RecoveryResult& result, std::string_view commit)
 }
 
 std::string recovery_summary(const RecoveryResult& result) {
-  const auto ms = [&](unsigned permille) { return static_cast<double>(result.took_ns.quantile(permille)) / 1e6; };
+  const auto ms = [&](unsigned permille) {
+    return static_cast<double>(result.took_ns.quantile(permille)) / 1e6;
+  };
   return fmt::format(
       "{} processes that want one lock, its holder killed {} times (seed {})\n"
       "  from the kill to the next holder   p50 {:.1f}  p99 {:.1f}  max {:.1f} ms\n",

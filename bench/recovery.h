@@ -23,7 +23,8 @@ struct RecoveryResult {
 };
 
 // Calls `progress` with the kills so far. Throws std::runtime_error, also if nobody gets the lock within 30 s.
-RecoveryResult run_recovery(const RecoveryConfig& config, const std::function<void(std::uint32_t)>& progress);
+RecoveryResult run_recovery(const RecoveryConfig& config,
+                            const std::function<void(std::uint32_t)>& progress);
 
 std::string recovery_json(const RecoveryResult& result, std::string_view commit);
 std::string recovery_summary(const RecoveryResult& result);

@@ -96,7 +96,8 @@ Json result_json(const MicroConfig& config, const MicroResult& r, std::string_vi
       {"duration_s", seconds_of(config.duration)},
       {"wall_s", r.wall_s},
       {"events", config.fabric == Fabric::sim ? Json(r.events) : Json()},
-      {"trace_hash", config.fabric == Fabric::sim ? Json(fmt::format("{:016x}", r.trace_hash)) : Json()},
+      {"trace_hash",
+       config.fabric == Fabric::sim ? Json(fmt::format("{:016x}", r.trace_hash)) : Json()},
       {"ops", r.ops},
       {"throughput_mops", f.throughput_mops},
       {"latency_us",
@@ -221,11 +222,10 @@ std::string table(const std::vector<MicroRun>& runs) {
 
 std::string summary(const MicroConfig& c, const MicroResult& r) {
   const Figures f = figures(c, r);
-  std::string text =
-      fmt::format("{}: {} CNs x {} clients, {} locks, zipf {}, {:.0f} % reads, {} {}, seed {}\n",
-                  c.lock, c.cns, c.clients, format_count(c.locks), c.zipf, c.read_ratio * 100,
-                  format_duration(c.duration),
-                  c.fabric == Fabric::sim ? "virtual" : fmt::format("on {}", to_string(c.fabric)), c.seed);
+  std::string text = fmt::format(
+      "{}: {} CNs x {} clients, {} locks, zipf {}, {:.0f} % reads, {} {}, seed {}\n", c.lock, c.cns,
+      c.clients, format_count(c.locks), c.zipf, c.read_ratio * 100, format_duration(c.duration),
+      c.fabric == Fabric::sim ? "virtual" : fmt::format("on {}", to_string(c.fabric)), c.seed);
   text += fmt::format("  throughput         {:.3f} M ops/s ({} operations)\n", f.throughput_mops,
                       format_count(r.ops));
   const auto line = [&](std::string_view name, const Histogram& h) {
@@ -254,9 +254,9 @@ std::string summary(const MicroConfig& c, const MicroResult& r) {
   text += fmt::format("  safety             {} violations, {} lost updates\n", r.violations,
                       r.lost_updates ? fmt::to_string(*r.lost_updates) : "unknown");
   if (c.fabric == Fabric::sim) {
-    text += fmt::format("  simulator          {} events in {:.2f} s: {:.2f} M events/s, trace {:016x}\n",
-                      format_count(r.events), r.wall_s, static_cast<double>(r.events) / r.wall_s / 1e6,
-                      r.trace_hash);
+    text += fmt::format(
+        "  simulator          {} events in {:.2f} s: {:.2f} M events/s, trace {:016x}\n",
+        format_count(r.events), r.wall_s, static_cast<double>(r.events) / r.wall_s / 1e6, r.trace_hash);
   }
   return text;
 }

@@ -68,9 +68,10 @@ int run(Options& options) {
     ProgressLine line;
     runs.push_back({config, bench::run_micro(config, [&](double part) {
                       if (stop) throw CannotRun("interrupted; no result was written");
-                      line.show(fmt::format("{}: {:3.0f} % of {}{}", config.lock, part * 100,
-                                            format_duration(config.warmup + config.duration),
-                                            config.fabric == bench::Fabric::sim ? " of virtual time" : ""));
+                      line.show(
+                          fmt::format("{}: {:3.0f} % of {}{}", config.lock, part * 100,
+                                      format_duration(config.warmup + config.duration),
+                                      config.fabric == bench::Fabric::sim ? " of virtual time" : ""));
                     })});
   }
   const bool one = options.config.lock != "all";
@@ -122,7 +123,9 @@ Action add_bench_micro(CLI::App& bench) {
 
   app.add_option_function<std::string>(
          "--fabric",
-         [&c](const std::string& name) { c.fabric = name == "shm" ? bench::Fabric::shm : bench::Fabric::sim; },
+         [&c](const std::string& name) {
+           c.fabric = name == "shm" ? bench::Fabric::shm : bench::Fabric::sim;
+         },
          "Where to run: simulated, or processes on this machine over shared memory")
       ->check(one_of({"sim", "shm"}))
       ->default_str("sim");

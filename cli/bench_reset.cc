@@ -62,15 +62,17 @@ int run(const Options& options) {
 }  // namespace
 
 Action add_bench_reset(CLI::App& bench) {
-  CLI::App& app = *bench.add_subcommand(
-      "reset",
-      "How long a reset takes; on shm, how long it takes from the death of a lock's holder to the next holder");
+  CLI::App& app = *bench.add_subcommand("reset",
+                                        "How long a reset takes; on shm, how long it takes from the "
+                                        "death of a lock's holder to the next holder");
   auto options = std::make_shared<Options>();
   app.add_option("--fabric", options->fabric, "Where to run: simulated, or processes on this machine")
       ->check(one_of({"sim", "shm"}));
-  app.add_option("--resets", options->resets, "Resets, by clients and compute nodes; on shm: holders that are killed")
+  app.add_option("--resets", options->resets,
+                 "Resets, by clients and compute nodes; on shm: holders that are killed")
       ->check(whole_number(1, 100'000));
-  app.add_option("--processes", options->processes, "shm: processes that want the lock")->check(whole_number(2, 64));
+  app.add_option("--processes", options->processes, "shm: processes that want the lock")
+      ->check(whole_number(2, 64));
   app.add_option("--seed", options->seed, "The same seed gives the same run")
       ->check(whole_number(0, ~std::uint64_t{0}));
   app.add_option("--json", options->json, "Write the result there; - is standard output")

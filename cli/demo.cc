@@ -41,21 +41,25 @@ std::string bars(const bench::MicroConfig& config, const bench::MicroResult& res
     if (i % kBuckets == 0) tenths.push_back(0);
     tenths.back() += result.timeline[i];
   }
-  const std::uint64_t most = std::max<std::uint64_t>(1, *std::max_element(tenths.begin(), tenths.end()));
+  const std::uint64_t most =
+      std::max<std::uint64_t>(1, *std::max_element(tenths.begin(), tenths.end()));
   const auto killed = static_cast<std::size_t>(config.kill->at.ns / bench::kTimelineBucket.ns / 10);
   std::string text;
   for (std::size_t i = 0; i < tenths.size(); ++i) {
     const auto length = static_cast<std::size_t>(tenths[i] * 50 / most);
-    text += fmt::format("  {:>4.1f} s {:>9} {}{}\n", static_cast<double>(i) / 10, format_count(tenths[i]),
-                        std::string(length, '#'), i == killed ? "  <- kill -9" : "");
+    text +=
+        fmt::format("  {:>4.1f} s {:>9} {}{}\n", static_cast<double>(i) / 10, format_count(tenths[i]),
+                    std::string(length, '#'), i == killed ? "  <- kill -9" : "");
   }
   return text;
 }
 
 int run(const Options& options) {
   const bench::MicroConfig& base = options.config;
-  fmt::print("DecLock on this machine: {} processes x {} clients, {} locks (Zipf {}), {:.0f} % reads, over shared memory\n\n",
-             base.cns, base.clients, base.locks, base.zipf, base.read_ratio * 100);
+  fmt::print(
+      "DecLock on this machine: {} processes x {} clients, {} locks (Zipf {}), {:.0f} % reads, over "
+      "shared memory\n\n",
+      base.cns, base.clients, base.locks, base.zipf, base.read_ratio * 100);
   fmt::print("1. All locks on the same workload, {} each\n\n", format_duration(base.duration));
   std::fflush(stdout);
   std::vector<bench::MicroRun> runs;
@@ -73,26 +77,34 @@ int run(const Options& options) {
   config.lock = "declock-slack";
   config.kill = bench::MicroConfig::Kill{false, 1, options.killed_at};
   config.duration = options.killed_at * 2;
-  fmt::print("2. declock-slack again; process 1 is killed after {}, most likely with locks in its hands\n\n",
-             format_duration(options.killed_at));
+  fmt::print(
+      "2. declock-slack again; process 1 is killed after {}, most likely with locks in its hands\n\n",
+      format_duration(options.killed_at));
   std::fflush(stdout);
   const bench::MicroResult killed = run_one(config, "killing a process");
   safe = safe && is_safe(killed);
   fmt::print("{}\n", bars(config, killed));
-  fmt::print("  The others noticed, and mended {} locks by resets; {} waits were tried again. Violations {}, lost updates {}.\n\n",
-             killed.resets_done, killed.acquires_aborted, killed.violations, std::max<std::int64_t>(0, killed.lost_updates.value_or(0)));
+  fmt::print(
+      "  The others noticed, and mended {} locks by resets; {} waits were tried again. Violations {}, "
+      "lost updates {}.\n\n",
+      killed.resets_done, killed.acquires_aborted, killed.violations,
+      std::max<std::int64_t>(0, killed.lost_updates.value_or(0)));
 
   const auto find = [&](std::string_view name) -> const bench::MicroRun& {
-    return *std::find_if(runs.begin(), runs.end(), [&](const bench::MicroRun& r) { return r.config.lock == name; });
+    return *std::find_if(runs.begin(), runs.end(),
+                         [&](const bench::MicroRun& r) { return r.config.lock == name; });
   };
   const auto per_acquire = [](const bench::MicroRun& r) {
     return static_cast<double>(r.result.counts.of(Purpose::acquire)) /
            static_cast<double>(std::max<std::uint64_t>(1, r.result.acquires));
   };
-  fmt::print("DecLock asked the memory {:.2f} times per acquisition where a spinlock (caslock) asked {:.1f} times: on a network\n"
-             "that is the difference between an idle and a drowned memory node. And a process that dies with locks in its\n"
-             "hands costs the others a moment, not the locks.\n",
-             per_acquire(find("declock-slack")), per_acquire(find("caslock")));
+  fmt::print(
+      "DecLock asked the memory {:.2f} times per acquisition where a spinlock (caslock) asked {:.1f} "
+      "times: on a network\n"
+      "that is the difference between an idle and a drowned memory node. And a process that dies with "
+      "locks in its\n"
+      "hands costs the others a moment, not the locks.\n",
+      per_acquire(find("declock-slack")), per_acquire(find("caslock")));
   if (!safe) fmt::print(stderr, "declock: a lock failed its checks; see the table\n");
   return safe ? kFine : kSafety;
 }
@@ -114,7 +126,8 @@ Action add_demo(CLI::App& program) {
   app.add_option("--cns", c.cns, "Processes")->check(whole_number(2, 64));
   app.add_option("--clients", c.clients, "Clients in each")->check(whole_number(1, 1024));
   app.add_option("--locks", c.locks, "Locks, each with an object")->check(whole_number(1, 1'000'000));
-  app.add_option("--read-ratio", c.read_ratio, "Part of the operations that are shared")->check(decimal(0, 1));
+  app.add_option("--read-ratio", c.read_ratio, "Part of the operations that are shared")
+      ->check(decimal(0, 1));
   add_duration(app, "--duration", c.duration, "Of each measurement", milliseconds(10), seconds(60));
   return [options] {
     options->killed_at = options->config.duration;

@@ -52,14 +52,11 @@ int main(int argc, char** argv) {
   program.option_defaults()->always_capture_default();
   CLI::App& bench = *program.add_subcommand("bench", "Benchmarks");
   bench.require_subcommand(1);
-  std::map<std::string, Action> actions{{"micro", add_bench_micro(bench)},
-                                              {"peers", add_bench_peers(bench)},
-                                              {"reset", add_bench_reset(bench)},
-                                              {"explore", add_explore(program)},
-                                              {"torture", add_torture(program)},
-                                              {"nic", add_nic(program)},
-                                              {"demo", add_demo(program)},
-                                              {"doctor", add_doctor(program)}};
+  std::map<std::string, Action> actions{
+      {"micro", add_bench_micro(bench)}, {"peers", add_bench_peers(bench)},
+      {"reset", add_bench_reset(bench)}, {"explore", add_explore(program)},
+      {"torture", add_torture(program)}, {"nic", add_nic(program)},
+      {"demo", add_demo(program)},       {"doctor", add_doctor(program)}};
   for (const auto& [name, action] : add_shm(program)) actions.emplace(name, action);
   try {
     program.parse(argc, argv);
@@ -73,8 +70,9 @@ int main(int argc, char** argv) {
     return std::fflush(stdout) == 0 ? kFine : fail(kIncomplete, "standard output could not be written");
   } catch (const CLI::RequiredError& error) {
     const std::string needed = command_needed(program);
-    return fail(kBadInput, needed.empty() ? fmt::format("{}; see '{} --help'", error.what(), command_path(program))
-                                          : needed);
+    return fail(kBadInput, needed.empty()
+                               ? fmt::format("{}; see '{} --help'", error.what(), command_path(program))
+                               : needed);
   } catch (const CLI::ParseError& error) {
     return fail(kBadInput, fmt::format("{}; see '{} --help'", error.what(), command_path(program)));
   } catch (const BadInput& error) {

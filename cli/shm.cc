@@ -61,8 +61,9 @@ int list(const Options& options) {
     const shm::Cluster& cluster = *listed.cluster;
     auto lock = member::SlotLock::open(cluster.file().path());
     const Census census = census_of(cluster, must(lock));
-    fmt::print("{:<32}{:>10}{:>8}{:>6}{:>6}{:>16}\n", listed.name, cluster.shape().members, census.alive,
-               census.dead, cluster.shape().mns, format_count(total_bytes(cluster.shape())));
+    fmt::print("{:<32}{:>10}{:>8}{:>6}{:>6}{:>16}\n", listed.name, cluster.shape().members,
+               census.alive, census.dead, cluster.shape().mns,
+               format_count(total_bytes(cluster.shape())));
   }
   return kFine;
 }
@@ -76,8 +77,8 @@ int inspect(const Options& options) {
   const Census census = census_of(cluster, lock);
   fmt::print("{}\n", cluster.file().path());
   fmt::print("  cluster      {:016x}, format {}\n", h.cluster, h.version);
-  fmt::print("  members      {} of {}, each with {} workers and {} endpoints\n", census.alive, h.members, h.workers,
-             h.endpoints);
+  fmt::print("  members      {} of {}, each with {} workers and {} endpoints\n", census.alive,
+             h.members, h.workers, h.endpoints);
   fmt::print("  memory       {} x {} bytes; a lock takes {} bytes\n", h.mns, format_count(h.mn_bytes),
              LockShape{h.members, h.members, QueueLayout::owner}.bytes());
   fmt::print("  removed      {} members that died, ever\n", census.removals);
@@ -85,7 +86,8 @@ int inspect(const Options& options) {
     const Slot slot{static_cast<std::uint16_t>(i)};
     const shm::MemberWord word = shm::MemberWord::of(cluster.member(slot).word.load());
     if (!word.live) continue;
-    fmt::print("  slot {:<7} process {}, incarnation {}, {}\n", i, cluster.member(slot).pid.load(), word.incarnation,
+    fmt::print("  slot {:<7} process {}, incarnation {}, {}\n", i, cluster.member(slot).pid.load(),
+               word.incarnation,
                lock.is_taken(slot) ? "alive" : "dead; whoever is alive, or joins next, removes it");
   }
   return kFine;
@@ -111,10 +113,11 @@ Action add(CLI::App& shm, const char* name, const char* help, bool named, int (*
 std::vector<std::pair<std::string, Action>> add_shm(CLI::App& program) {
   CLI::App& shm = *program.add_subcommand("shm", "What lies in shared memory: list, inspect, remove");
   shm.require_subcommand(1);
-  return {{"list", add(shm, "list", "All clusters of this machine", false, list)},
-          {"inspect", add(shm, "inspect", "One cluster: its sizes and its members", true, inspect)},
-          {"remove", add(shm, "remove", "Remove a cluster that nobody uses, with all its locks and data", true,
-                         remove)}};
+  return {
+      {"list", add(shm, "list", "All clusters of this machine", false, list)},
+      {"inspect", add(shm, "inspect", "One cluster: its sizes and its members", true, inspect)},
+      {"remove", add(shm, "remove", "Remove a cluster that nobody uses, with all its locks and data",
+                     true, remove)}};
 }
 
 }  // namespace declock::cli

@@ -10,7 +10,8 @@
 namespace declock {
 namespace {
 
-static_assert(sizeof(std::atomic<std::uint32_t>) == 4 && std::atomic<std::uint32_t>::is_always_lock_free);
+static_assert(sizeof(std::atomic<std::uint32_t>) == 4 &&
+              std::atomic<std::uint32_t>::is_always_lock_free);
 
 constexpr std::int64_t kNsPerSecond = 1'000'000'000;
 

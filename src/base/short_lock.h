@@ -18,7 +18,8 @@ class ShortLock {
   // Its holder is at work, or was taken off its core: then it needs this one.
   void wait() {
     constexpr int kLooks = 100;
-    for (int i = 0; taken_.load(std::memory_order_relaxed) || taken_.exchange(true, std::memory_order_acquire);
+    for (int i = 0;
+         taken_.load(std::memory_order_relaxed) || taken_.exchange(true, std::memory_order_acquire);
          ++i) {
       if (i >= kLooks) sched_yield();
     }

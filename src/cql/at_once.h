@@ -37,9 +37,11 @@ typename CqlLock<kRules>::AtOnce CqlLock<kRules>::enter_at_once(RemoteAddr lock,
   }
   const Timestamp asked = timestamp_of(endpoint_.worker().now());
   const std::uint64_t entry = encode(entry_for(waiting.key.ticket, waiting.key.era.epoch, mode, asked));
-  Op announce = Op::write(shape_.slot_addr(lock, slot_for(waiting.key.ticket)), {&entry, 1}, Purpose::acquire);
+  Op announce =
+      Op::write(shape_.slot_addr(lock, slot_for(waiting.key.ticket)), {&entry, 1}, Purpose::acquire);
   CHECK(endpoint_.post(announce).await_ready());
-  const bool soon = endpoint_.worker().look_until([&] { return waiting.state != Waiting::State::waits; });
+  const bool soon =
+      endpoint_.worker().look_until([&] { return waiting.state != Waiting::State::waits; });
   if (soon && granted_alone(lock, mode, waiting, hold)) return {Verdict::held, word};
   return {Verdict::waits, word};
 }
@@ -69,8 +71,11 @@ Result<typename CqlLock<kRules>::Place> CqlLock<kRules>::place_of(RemoteAddr loc
                                                                   Waiting& waiting) const {
   if (entered.verdict == Verdict::stuck) return Failure{Errc::stuck};
   const bool waits = entered.verdict == Verdict::waits;
-  return Place{shape_.header.decode(entered.found), {}, entered.verdict == Verdict::aborted,
-               endpoint_.incarnation(lock.mn), waits ? &waiting : nullptr};
+  return Place{shape_.header.decode(entered.found),
+               {},
+               entered.verdict == Verdict::aborted,
+               endpoint_.incarnation(lock.mn),
+               waits ? &waiting : nullptr};
 }
 
 template <Rules kRules>
@@ -129,7 +134,8 @@ Task<void> CqlLock<kRules>::hand_over_behind(Hold hold, Header found) {
   ScratchWords queue{frames(), shape_.queue_words()};
   Op look = Op::read(hold.lock, queue.words(), Purpose::refetch);
   CHECK(endpoint_.post(look).await_ready());
-  (void)co_await hand_over(*record, hold, found, queue.words());  // evicted: nobody waits for it any more
+  (void)co_await hand_over(*record, hold, found,
+                           queue.words());  // evicted: nobody waits for it any more
 }
 
 }  // namespace declock::cql

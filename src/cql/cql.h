@@ -144,7 +144,8 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Task<Result<Hold>> acquire_entered(RemoteAddr lock, Mode mode, AtOnce entered);
   Verdict verdict_on(Record& record, Mode mode, const Header& found, std::uint32_t incarnation) const;
   bool granted_alone(RemoteAddr lock, Mode mode, const Waiting& waiting, Hold& hold);
-  static void fill(Hold& hold, RemoteAddr lock, Mode mode, const Header& found, std::uint32_t incarnation);
+  static void fill(Hold& hold, RemoteAddr lock, Mode mode, const Header& found,
+                   std::uint32_t incarnation);
   static bool is_free(const Header& found, Mode mode) {
     return found.qsize == 0 || (mode == Mode::shared && found.wcnt == 0);
   }

@@ -65,9 +65,7 @@ struct Record {
     return users == 0 && quiet() && !resetting && !reset_of && unanswered.empty() && !entered;
   }
   bool quiet() const { return outstanding == 0 && !held && waiting == nullptr; }
-  bool idle() const {
-    return untouched() && removals_mended == 0;
-  }
+  bool idle() const { return untouched() && removals_mended == 0; }
 };
 
 // Told that a lock is being reset, or its memory node is gone: nobody may be let in on the strength of what the

@@ -72,7 +72,8 @@ struct Op {
   static Op fetch_add(RemoteAddr addr, std::uint64_t delta, Purpose purpose) {
     return {.kind = OpKind::fetch_add, .purpose = purpose, .addr = addr, .operand = delta};
   }
-  static Op compare_swap(RemoteAddr addr, std::uint64_t expected, std::uint64_t desired, Purpose purpose) {
+  static Op compare_swap(RemoteAddr addr, std::uint64_t expected, std::uint64_t desired,
+                         Purpose purpose) {
     return {.kind = OpKind::compare_swap,
             .purpose = purpose,
             .addr = addr,

@@ -113,7 +113,7 @@ class HierLock final : public TimedLockClient {
  private:
   HierWorker<kRules>& worker_;
   LocalWaiter request_;
-  cql::Waiting waiting_{};  // of acquire_at_once()
+  cql::Waiting waiting_{};                           // of acquire_at_once()
   typename cql::CqlLock<kRules>::AtOnce entered_{};  // by acquire_at_once() without getting the lock
 };
 
@@ -136,12 +136,13 @@ class Node final : private cql::LockLossListener {
  public:
   Node(const LockShape& shape, const Policy& policy, cql::Options options,
        std::span<const Station> stations, HandOverObserver* observer = nullptr)
-      : locals_(policy, requests_, stations[0].endpoint->completes_at_once(), observer), clock_(*stations[0].endpoint, *stations[0].membership) {
+      : locals_(policy, requests_, stations[0].endpoint->completes_at_once(), observer),
+        clock_(*stations[0].endpoint, *stations[0].membership) {
     requests_.set_listener(this);
     for (std::size_t i = 0; i < stations.size(); ++i) {
       const cql::Party self{*stations[i].membership, requests_, WorkerId{static_cast<std::uint8_t>(i)}};
-      workers_.push_back(std::make_unique<HierWorker<kRules>>(*stations[i].endpoint, shape, self, options,
-                                                              locals_, clock_));
+      workers_.push_back(std::make_unique<HierWorker<kRules>>(*stations[i].endpoint, shape, self,
+                                                              options, locals_, clock_));
     }
   }
 

@@ -15,7 +15,8 @@ constexpr std::size_t kWrapsKept = 4096;
 
 }  // namespace
 
-LocalLocks::LocalLocks(const Policy& policy, cql::Requests& requests, bool at_once, HandOverObserver* observer)
+LocalLocks::LocalLocks(const Policy& policy, cql::Requests& requests, bool at_once,
+                       HandOverObserver* observer)
     : policy_(policy), requests_(requests), at_once_(at_once), observer_(observer) {}
 
 LocalLocks::Entry LocalLocks::enter(LocalWaiter& waiter, WorkerId worker, Time now) {

@@ -90,7 +90,8 @@ class HandOverObserver {
 class LocalLocks {
  public:
   // `at_once`: operations take no time.
-  LocalLocks(const Policy& policy, cql::Requests& requests, bool at_once, HandOverObserver* observer = nullptr);
+  LocalLocks(const Policy& policy, cql::Requests& requests, bool at_once,
+             HandOverObserver* observer = nullptr);
 
   // What a client that wants the lock does next.
   enum class Entry : std::uint8_t {
@@ -123,7 +124,8 @@ class LocalLocks {
 
   // A waiter for whom the CQL lock is to be acquired now, in this mode; nobody if null.
   struct Successor {
-    const LocalWaiter* waiter = nullptr;  // it may give up, and be gone, at any time; what is needed of it:
+    const LocalWaiter* waiter =
+        nullptr;  // it may give up, and be gone, at any time; what is needed of it:
     Mode mode = Mode::shared;
     Timestamp asked{};
     Op* object = nullptr;

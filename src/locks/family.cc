@@ -32,7 +32,10 @@ LockShape shape_for(std::uint32_t members, std::uint32_t slots) {
 class HierFamily final : public LockFamily {
  public:
   HierFamily(const FamilyConfig& config, const hier::Policy& policy)
-      : config_(config), policy_(policy), shape_(shape_for(config.cns, config.slots)), nodes_(config.cns) {
+      : config_(config),
+        policy_(policy),
+        shape_(shape_for(config.cns, config.slots)),
+        nodes_(config.cns) {
     CHECK(config.workers <= 256);  // an entry has 8 bits for the worker
     for (std::uint32_t cn = 0; cn < config.cns && !config.join; ++cn) {
       memberships_.emplace_back(Slot{static_cast<std::uint16_t>(cn)}, config.cns, config.workers);

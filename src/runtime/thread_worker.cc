@@ -154,7 +154,8 @@ void ThreadWorker::rest() {
 }
 
 bool ThreadWorker::look_for_a_while(bool (*done)(void*), void* argument) {
-  for (std::uint32_t i = 0; i < looks_ && ready_.empty() && !inbox_filled_.load(std::memory_order_relaxed); ++i) {
+  for (std::uint32_t i = 0;
+       i < looks_ && ready_.empty() && !inbox_filled_.load(std::memory_order_relaxed); ++i) {
     if (anything_arrived()) {
       (void)poll();
       if (done(argument)) return true;
@@ -170,7 +171,8 @@ Time ThreadWorker::progress() {
   Time next;
   {
     const Running here{*this, std::move(guard), next};
-    while (turn() || fire_timers()) {  // ends: what arrives meanwhile is little, and others wait for answers
+    while (turn() ||
+           fire_timers()) {  // ends: what arrives meanwhile is little, and others wait for answers
     }
   }
   return next;

@@ -48,19 +48,22 @@ TEST_F(ShmCli, EveryLockExcludesBetweenProcesses) {
 }
 
 TEST_F(ShmCli, WorkersAreThreads) {
-  const Outcome outcome = run(kShm + "--duration 200ms --cns 3 --lock declock-slack --clients 4 --workers 3 --mns 2 --json -");
+  const Outcome outcome = run(
+      kShm + "--duration 200ms --cns 3 --lock declock-slack --clients 4 --workers 3 --mns 2 --json -");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(nlohmann::json::parse(outcome.out)["lost_updates"], 0);
 }
 
 TEST_F(ShmCli, AKilledProcessCostsNothingThatWasAcknowledged) {
-  const Outcome outcome = run(kShm + "--duration 400ms --cns 3 --clients 2 --lock declock-pf --kill cn:1@100ms --json -");
+  const Outcome outcome =
+      run(kShm + "--duration 400ms --cns 3 --clients 2 --lock declock-pf --kill cn:1@100ms --json -");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(json["violations"], 0);
   EXPECT_LE(json["lost_updates"], 0);
   std::uint64_t after = 0;
-  for (std::size_t i = 20; i < json["timeline"].size(); ++i) after += json["timeline"][i].get<std::uint64_t>();
+  for (std::size_t i = 20; i < json["timeline"].size(); ++i)
+    after += json["timeline"][i].get<std::uint64_t>();
   EXPECT_GT(after, 100u);
 }
 
@@ -70,8 +73,9 @@ TEST_F(ShmCli, CtrlCAndEvenAKillLeaveNothingBehind) {
     if (child == 0) {
       std::freopen("/dev/null", "w", stderr);
       std::freopen("/dev/null", "w", stdout);
-      ::execl(DECLOCK_PROGRAM, DECLOCK_PROGRAM, "bench", "micro", "--fabric", "shm", "--lock", "declock-pf", "--cns",
-              "3", "--clients", "2", "--locks", "20", "--duration", "3600s", nullptr);
+      ::execl(DECLOCK_PROGRAM, DECLOCK_PROGRAM, "bench", "micro", "--fabric", "shm", "--lock",
+              "declock-pf", "--cns", "3", "--clients", "2", "--locks", "20", "--duration", "3600s",
+              nullptr);
       ::_exit(127);
     }
     ::usleep(500'000);  // it is under way

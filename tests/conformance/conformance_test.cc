@@ -36,7 +36,8 @@ Task<void> add_many(Endpoint& endpoint, std::uint64_t times, std::vector<std::ui
     const std::uint64_t half = std::uint64_t{0xFFFF'FFFF} << shift;
     std::uint64_t seen = 0;
     for (;;) {
-      Op swap = Op::masked_compare_swap(at(2), seen, half, ((seen >> shift) + 1) << shift, half, Purpose::data);
+      Op swap = Op::masked_compare_swap(at(2), seen, half, ((seen >> shift) + 1) << shift, half,
+                                        Purpose::data);
       CHECK(co_await endpoint.post(swap));
       if (((swap.old ^ seen) & half) == 0) break;
       seen = swap.old;
@@ -91,8 +92,9 @@ Task<void> read_against_order(Endpoint& endpoint, std::uint64_t rounds, bool& or
 
 TEST_P(Conformance, OperationsOfAnEndpointTakeEffectInTheirOrder) {
   bool ordered = true;
-  stage(2)->run({[](Endpoint& e, member::Membership&) { return write_in_order(e, 2000); },
-                 [&](Endpoint& e, member::Membership&) { return read_against_order(e, 2000, ordered); }});
+  stage(2)->run(
+      {[](Endpoint& e, member::Membership&) { return write_in_order(e, 2000); },
+       [&](Endpoint& e, member::Membership&) { return read_against_order(e, 2000, ordered); }});
   EXPECT_TRUE(ordered);
 }
 
@@ -112,8 +114,9 @@ Task<void> write_then_read(Endpoint& endpoint, std::uint64_t mine, std::uint64_t
 
 TEST_P(Conformance, AReadDoesNotOvertakeAWrite) {
   std::vector<std::uint64_t> seen[2];
-  stage(2)->run({[&](Endpoint& e, member::Membership&) { return write_then_read(e, 0, 400, seen[0]); },
-                 [&](Endpoint& e, member::Membership&) { return write_then_read(e, 1, 400, seen[1]); }});
+  stage(2)->run(
+      {[&](Endpoint& e, member::Membership&) { return write_then_read(e, 0, 400, seen[0]); },
+       [&](Endpoint& e, member::Membership&) { return write_then_read(e, 1, 400, seen[1]); }});
   for (std::size_t i = 0; i < seen[0].size(); ++i) EXPECT_TRUE(seen[0][i] == 1 || seen[1][i] == 1) << i;
 }
 
@@ -197,12 +200,16 @@ Task<void> listen(Endpoint& endpoint, std::uint64_t count, bool& ordered) {
 
 TEST_P(Conformance, MessagesArriveOnceAndInTheOrderOfTheirSender) {
   bool ordered = false;
-  const auto sender = [](Endpoint& e, member::Membership&) { return send_many(e, EndpointId{0}, 1000); };
-  stage(4)->run({[&](Endpoint& e, member::Membership&) { return listen(e, 3000, ordered); }, sender, sender, sender});
+  const auto sender = [](Endpoint& e, member::Membership&) {
+    return send_many(e, EndpointId{0}, 1000);
+  };
+  stage(4)->run({[&](Endpoint& e, member::Membership&) { return listen(e, 3000, ordered); }, sender,
+                 sender, sender});
   EXPECT_TRUE(ordered);
 }
 
-Task<void> sleep_and_look(Endpoint& endpoint, std::vector<std::pair<std::int64_t, std::int64_t>>& slept) {
+Task<void> sleep_and_look(Endpoint& endpoint,
+                          std::vector<std::pair<std::int64_t, std::int64_t>>& slept) {
   Worker& worker = endpoint.worker();
   for (const std::int64_t us : {1, 30, 100, 3000, 200}) {
     const Time before = worker.now();
@@ -300,7 +307,8 @@ constexpr RemoteAddr kLock = {MnId{0}, 64};
 struct Party {
   Party(Endpoint& endpoint, member::Membership& membership, std::uint32_t nodes)
       : shape{nodes, nodes, QueueLayout::owner},
-        node{shape, hier::Policy{}, cql::Options{}, std::vector<hier::Station>{{&endpoint, &membership}}},
+        node{shape, hier::Policy{}, cql::Options{},
+             std::vector<hier::Station>{{&endpoint, &membership}}},
         client{node.client(0)} {}
   LockShape shape;
   hier::Node<> node;
@@ -320,8 +328,8 @@ Task<void> until_queue_has(Endpoint& endpoint, const LockShape& shape, std::uint
 }
 
 // Comes when `ahead` are in the queue, stays until `behind` are, and counts what that cost.
-Task<void> visit_in_turn(Endpoint& endpoint, member::Membership& membership, std::uint32_t nodes, Mode mode,
-                         std::uint32_t ahead, std::uint32_t until, OpCounts& cost) {
+Task<void> visit_in_turn(Endpoint& endpoint, member::Membership& membership, std::uint32_t nodes,
+                         Mode mode, std::uint32_t ahead, std::uint32_t until, OpCounts& cost) {
   Party party{endpoint, membership, nodes};
   if (ahead > 0) co_await until_queue_has(endpoint, party.shape, ahead);
   const Result<Hold> hold = co_await party.client->acquire(kLock, mode);
@@ -353,15 +361,16 @@ TEST_P(LockCosts, AreTheSameOnEveryFabric) {
   for (std::uint32_t i = 0; i < nodes; ++i) {
     scripts.push_back([&, i](Endpoint& e, member::Membership& m) {
       // The first waits for all the others, who come one behind the other.
-      return visit_in_turn(e, m, nodes, sequence.modes[i], i, i == 0 && nodes > 1 ? nodes : 0, costs[i]);
+      return visit_in_turn(e, m, nodes, sequence.modes[i], i, i == 0 && nodes > 1 ? nodes : 0,
+                           costs[i]);
     });
   }
   make_stage(fabric, nodes)->run(scripts);
   for (std::uint32_t i = 0; i < nodes; ++i) {
     const Sequence::Cost cost{costs[i].of(Purpose::acquire), costs[i].of(Purpose::release),
                               costs[i].of(Purpose::refetch), costs[i].messages};
-    EXPECT_EQ(cost, sequence.costs[i]) << "node " << i << ": " << cost.acquire << " " << cost.release << " "
-                                       << cost.refetch << " " << cost.messages;
+    EXPECT_EQ(cost, sequence.costs[i]) << "node " << i << ": " << cost.acquire << " " << cost.release
+                                       << " " << cost.refetch << " " << cost.messages;
     EXPECT_EQ(costs[i].of(Purpose::reset), 0u);
   }
 }
@@ -380,7 +389,8 @@ std::string name_of(const testing::TestParamInfo<LockCosts::ParamType>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, LockCosts,
-                         testing::Combine(testing::Values("sim", "shm"), testing::ValuesIn(kSequences)), name_of);
+                         testing::Combine(testing::Values("sim", "shm"), testing::ValuesIn(kSequences)),
+                         name_of);
 INSTANTIATE_TEST_SUITE_P(Fabrics, Conformance, testing::Values("sim", "shm"),
                          [](const auto& fabric) { return fabric.param; });
 

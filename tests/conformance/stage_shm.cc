@@ -26,7 +26,9 @@ class ShmStage final : public Stage {
     cluster_.emplace(std::move(*cluster));
     nodes_ = nodes;
   }
-  ~ShmStage() override { EXPECT_TRUE(shm::remove_cluster(config_.cluster.directory, config_.cluster.name)); }
+  ~ShmStage() override {
+    EXPECT_TRUE(shm::remove_cluster(config_.cluster.directory, config_.cluster.name));
+  }
 
   void run(std::vector<Script> scripts) override {
     const pid_t killed = victim_ ? start_process(scripts[victim_->node]) : 0;

@@ -17,8 +17,13 @@ namespace {
 
 class Client {
  public:
-  Client(Control& control, Station& station, Endpoint& endpoint, std::unique_ptr<TimedLockClient> lock, Prng random)
-      : control_(control), station_(station), endpoint_(endpoint), lock_(std::move(lock)), random_(random) {}
+  Client(Control& control, Station& station, Endpoint& endpoint, std::unique_ptr<TimedLockClient> lock,
+         Prng random)
+      : control_(control),
+        station_(station),
+        endpoint_(endpoint),
+        lock_(std::move(lock)),
+        random_(random) {}
 
   void start() {
     task_.emplace(run());
@@ -59,7 +64,9 @@ class Client {
 
   // Inside the section, sometimes long enough to be killed or stopped there.
   Task<void> linger() {
-    if (random_.one_in(8)) co_await endpoint_.worker().sleep_for(microseconds(static_cast<std::int64_t>(random_.below(300))));
+    if (random_.one_in(8))
+      co_await endpoint_.worker().sleep_for(
+          microseconds(static_cast<std::int64_t>(random_.below(300))));
   }
 
   Task<void> update(std::uint64_t which) {
@@ -126,12 +133,14 @@ int main(char** arguments) {
   member::ComputeNode& node = **joined;
   const LockShape shape{kMembers, kMembers, QueueLayout::owner};
   std::vector<hier::Station> stations;
-  for (std::uint32_t w = 0; w < kWorkers; ++w) stations.push_back({&node.endpoint(w), &node.membership(w)});
+  for (std::uint32_t w = 0; w < kWorkers; ++w)
+    stations.push_back({&node.endpoint(w), &node.membership(w)});
   {
     hier::Node<> locks{shape, hier::Policy{}, cql::Options{.patience = milliseconds(5)}, stations};
     std::deque<Client> clients;
     for (std::uint32_t i = 0; i < kClients; ++i) {
-      clients.emplace_back(control, station, node.endpoint(i % kWorkers), locks.client(i % kWorkers), Prng{seed, i});
+      clients.emplace_back(control, station, node.endpoint(i % kWorkers), locks.client(i % kWorkers),
+                           Prng{seed, i});
     }
     for (std::uint32_t w = 0; w < kWorkers; ++w) locks.worker(w).cql().start_patrol();
     node.start();
@@ -155,7 +164,8 @@ int main(char** arguments) {
       }
     }
     node.stop();
-    for (std::uint32_t w = 0; w < kWorkers; ++w) station.resets.fetch_add(locks.worker(w).cql().resets().done);
+    for (std::uint32_t w = 0; w < kWorkers; ++w)
+      station.resets.fetch_add(locks.worker(w).cql().resets().done);
   }
   node.leave();
   return 0;

@@ -126,7 +126,8 @@ TEST_F(Processes, WhoeverComesNextStartsWhereACreatorWasKilled) {
     (*next)->leave();
     next->reset();
     ASSERT_TRUE(shm::remove_cluster(directory_, "test"));
-    EXPECT_TRUE(std::filesystem::is_empty(directory_)) << "nothing is left behind after step " << fatal_step;
+    EXPECT_TRUE(std::filesystem::is_empty(directory_))
+        << "nothing is left behind after step " << fatal_step;
     if (survived) {
       EXPECT_EQ(fatal_step, 5 * 3 + 1) << "five steps for each of three files, and one to be a member";
       return;
@@ -147,7 +148,8 @@ TEST_F(Processes, WhatIsNoClusterIsRefusedAndLeftAsItWas) {
   };
   const std::string whole = contents(path);
   const std::string whole_memory = contents(memory);
-  const auto expect_refused = [&](const std::string& file, const std::string& content, const char* why) {
+  const auto expect_refused = [&](const std::string& file, const std::string& content,
+                                  const char* why) {
     std::ofstream{file, std::ios::binary | std::ios::trunc} << content;
     auto refused = ComputeNode::join(config());
     ASSERT_FALSE(refused) << why;
@@ -168,7 +170,8 @@ TEST_F(Processes, WhatIsNoClusterIsRefusedAndLeftAsItWas) {
   expect_refused(path, whole.substr(0, whole.size() - 4096), "damaged");
   expect_refused(path, whole + "x", "damaged");
   expect_refused(path, changed(whole, 32, 0), "makes no sense");
-  expect_refused(path, changed(whole, 24, static_cast<char>(whole[24] + 1)), "belongs to another cluster");
+  expect_refused(path, changed(whole, 24, static_cast<char>(whole[24] + 1)),
+                 "belongs to another cluster");
   std::ofstream{path, std::ios::binary | std::ios::trunc} << whole;
   expect_refused(memory, whole_memory.substr(0, 5000), "damaged");
   expect_refused(memory, whole, "no memory node's memory");
@@ -371,7 +374,8 @@ TEST_F(Processes, IdleWaitersUseNoCpu) {
   stop.store(true);
   for (const pid_t pid : waiters) EXPECT_EQ(wait_for(pid), 0);
   EXPECT_EQ(wait_for(holder), 0);
-  fmt::print("{} processes that waited 5 s used {} ms of CPU together\n", kWaiters, board.cpu_us.load() / 1000);
+  fmt::print("{} processes that waited 5 s used {} ms of CPU together\n", kWaiters,
+             board.cpu_us.load() / 1000);
   EXPECT_LT(board.cpu_us.load(), 200'000);
 }
 

@@ -38,7 +38,8 @@ class Torture : public testing::Test {
                                std::to_string(++started_)};
     char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(),
                     arguments[3].data(), arguments[4].data(), nullptr};
-    ASSERT_EQ(posix_spawn(&running_[station], arguments[0].c_str(), nullptr, nullptr, argv, environ), 0);
+    ASSERT_EQ(posix_spawn(&running_[station], arguments[0].c_str(), nullptr, nullptr, argv, environ),
+              0);
   }
   static void kill_and_wait(pid_t& pid) {
     if (pid == 0) return;
@@ -117,8 +118,8 @@ TEST_F(Torture, KilledAndStoppedProcessesCostNoUpdateAndNobodyElseItsLocks) {
   EXPECT_GT(acknowledged, events);
   std::uint64_t resets = 0;
   for (const Station& station : control_.stations) resets += station.resets.load();
-  fmt::print("{} kills, {} stops, {} updates acknowledged, {} mended, {} resets by those who lived\n", kills,
-             events - kills, acknowledged, control_.repairs.load(), resets);
+  fmt::print("{} kills, {} stops, {} updates acknowledged, {} mended, {} resets by those who lived\n",
+             kills, events - kills, acknowledged, control_.repairs.load(), resets);
 }
 
 }  // namespace

@@ -62,9 +62,7 @@ class AtOnce : public testing::Test {
   static bool release(Node& node, LockClient& client, const Hold& hold) {
     return static_cast<bool>(node.process->worker(0).run([&] { return client.release(hold); }));
   }
-  Header header() {
-    return shape_.header.decode(nodes_[0].process->cluster().word(kLock).load());
-  }
+  Header header() { return shape_.header.decode(nodes_[0].process->cluster().word(kLock).load()); }
 
   LockShape shape_{2, 2, QueueLayout::owner};
   member::ComputeNode::Config config_;
@@ -146,10 +144,12 @@ TEST_F(AtOnce, ABusyLockIsAwaitedWithOneEntryAndComesByAGrant) {
   // One of them has it, and hands it over to the other.
   ASSERT_NE(waiting.got.has_value(), behind.got.has_value());
   const bool first_is_third = behind.got.has_value();
-  EXPECT_TRUE(release(nodes_[1], first_is_third ? *third : *waiter, **(first_is_third ? behind : waiting).got));
+  EXPECT_TRUE(
+      release(nodes_[1], first_is_third ? *third : *waiter, **(first_is_third ? behind : waiting).got));
   settle();
   ASSERT_TRUE(waiting.got.has_value() && behind.got.has_value());
-  EXPECT_TRUE(release(nodes_[1], first_is_third ? *waiter : *third, **(first_is_third ? waiting : behind).got));
+  EXPECT_TRUE(
+      release(nodes_[1], first_is_third ? *waiter : *third, **(first_is_third ? waiting : behind).got));
   EXPECT_EQ(counts.of(Purpose::acquire), 2u) << "the node asked once";
   EXPECT_EQ(header().qsize, 0u);
 }

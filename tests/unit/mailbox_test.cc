@@ -36,7 +36,9 @@ class MailboxTest : public testing::Test {
   std::unique_ptr<Mailbox> box_ = std::make_unique<Mailbox>();
 
  private:
-  std::atomic<std::uint64_t>& word(std::size_t i) { return reinterpret_cast<std::atomic<std::uint64_t>*>(box_.get())[i]; }
+  std::atomic<std::uint64_t>& word(std::size_t i) {
+    return reinterpret_cast<std::atomic<std::uint64_t>*>(box_.get())[i];
+  }
 };
 
 TEST_F(MailboxTest, HoldsSoManyAndNoMoreUntilTheyAreRead) {
@@ -78,7 +80,8 @@ TEST_F(MailboxTest, ASlowSenderHoldsUpOnlyItself) {
   ASSERT_TRUE(send(2));
   ASSERT_TRUE(box_->send({Slot{3}, 0, 1}, EndpointId{3}, {{30, 0, 0}}));
   ASSERT_TRUE(box_->send({Slot{3}, 1, 1}, EndpointId{4}, {{4, 0, 0}}));
-  EXPECT_EQ(receive(), (std::vector<std::uint64_t>{1, 2, 4})) << "its second message must not overtake its first";
+  EXPECT_EQ(receive(), (std::vector<std::uint64_t>{1, 2, 4}))
+      << "its second message must not overtake its first";
   state(0).store(slow + 1);  // published
   EXPECT_TRUE(box_->anything_arrived());
   EXPECT_EQ(receive(), (std::vector<std::uint64_t>{0, 30}));
@@ -102,8 +105,9 @@ TEST_F(MailboxTest, ManySendersAtOnceLoseNothing) {
   }
   std::array<std::uint64_t, 3> next{};
   while (next != std::array<std::uint64_t, 3>{kEach, kEach, kEach}) {
-    box_->receive([](const Sender&) { return true; },
-                  [&](EndpointId from, const Message& m) { ASSERT_EQ(m.words[0], next[from.value]++); });
+    box_->receive(
+        [](const Sender&) { return true; },
+        [&](EndpointId from, const Message& m) { ASSERT_EQ(m.words[0], next[from.value]++); });
     if (HasFatalFailure()) break;
   }
 }

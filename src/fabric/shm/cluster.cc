@@ -50,24 +50,26 @@ SegmentHeader header_for(const ClusterConfig& config) {
 
 // A header from a file: nothing in it is believed before it is checked.
 bool is_sound(const SegmentHeader& h) {
-  return h.members >= 1 && h.members <= HeaderLayout::kMembersMax && h.workers >= 1 && h.workers <= 256 &&
-         h.endpoints >= h.workers && h.endpoints <= 1024 && h.mns >= 1 && h.mns <= 64 &&
-         h.bytes == cluster_bytes(h);
+  return h.members >= 1 && h.members <= HeaderLayout::kMembersMax && h.workers >= 1 &&
+         h.workers <= 256 && h.endpoints >= h.workers && h.endpoints <= 1024 && h.mns >= 1 &&
+         h.mns <= 64 && h.bytes == cluster_bytes(h);
 }
 
 std::string described(const SegmentHeader& h) {
-  return fmt::format("{} members with {} workers and {} endpoints each, {} memory nodes of {} bytes", h.members,
-                     h.workers, h.endpoints, h.mns, h.mn_bytes);
+  return fmt::format("{} members with {} workers and {} endpoints each, {} memory nodes of {} bytes",
+                     h.members, h.workers, h.endpoints, h.mns, h.mn_bytes);
 }
 
 }  // namespace
 
 Result<void, std::string> check_name(const std::string& name) {
   const bool letters = std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
   });
   if (letters && !name.empty() && name.size() <= 100) return {};
-  return Failure{fmt::format("'{}' is no name for a cluster; accepted: up to 100 letters, digits, - and _", name)};
+  return Failure{
+      fmt::format("'{}' is no name for a cluster; accepted: up to 100 letters, digits, - and _", name)};
 }
 
 std::string path_of(const std::string& directory, const std::string& name) {
@@ -81,7 +83,8 @@ std::string memory_path_of(const std::string& directory, const std::string& name
 Mailbox& Cluster::mailbox(EndpointId endpoint) const {
   CHECK(endpoint.value < shape().members * shape().endpoints);
   std::byte* bells = cluster_.data() + shape().members * sizeof(MemberLine);
-  std::byte* mailboxes = bells + shape().members * (shape().workers + std::uint64_t{1}) * sizeof(BellLine);
+  std::byte* mailboxes =
+      bells + shape().members * (shape().workers + std::uint64_t{1}) * sizeof(BellLine);
   return reinterpret_cast<Mailbox*>(mailboxes)[endpoint.value];
 }
 
@@ -103,13 +106,15 @@ Result<Cluster, std::string> Cluster::open_or_create(const ClusterConfig& config
     Cluster cluster;
     cluster.cluster_ = std::move(**found);
     const SegmentHeader& is = cluster.shape();
-    if (!is_sound(is)) return Failure{fmt::format("{}: is damaged: its header makes no sense; remove it", path)};
+    if (!is_sound(is))
+      return Failure{fmt::format("{}: is damaged: its header makes no sense; remove it", path)};
     const SegmentHeader asked = header_for(config);
     if (is.members != asked.members || is.workers != asked.workers || is.endpoints != asked.endpoints ||
         is.mns != asked.mns || is.mn_bytes != asked.mn_bytes) {
-      return Failure{fmt::format("{}: has {}; asked for were {}; ask for what it has, choose another name, or "
-                                 "remove it with 'declock shm remove {}'",
-                                 path, described(is), described(asked), config.name)};
+      return Failure{
+          fmt::format("{}: has {}; asked for were {}; ask for what it has, choose another name, or "
+                      "remove it with 'declock shm remove {}'",
+                      path, described(is), described(asked), config.name)};
     }
     const auto memory = cluster.open_memory(&config);
     if (!memory) return Failure{memory.error()};
@@ -123,7 +128,9 @@ Result<Cluster, std::string> Cluster::open(const std::string& directory, const s
   const std::string path = path_of(directory, name);
   auto found = Segment::open(path, SegmentHeader::Kind::cluster);
   if (!found) return Failure{found.error()};
-  if (!*found) return Failure{fmt::format("{}: there is no such file; 'declock shm list' shows what there is", path)};
+  if (!*found)
+    return Failure{
+        fmt::format("{}: there is no such file; 'declock shm list' shows what there is", path)};
   Cluster cluster;
   cluster.cluster_ = std::move(**found);
   if (!is_sound(cluster.shape())) {
@@ -140,7 +147,8 @@ Result<void, std::string> Cluster::open_memory(const ClusterConfig* make) {
   for (std::uint32_t mn = 0; mn < shape().mns; ++mn) {
     const std::string path = fmt::format("{}{}{}", cluster_.path(), kMemorySuffix, mn);
     auto found = Segment::open(path, SegmentHeader::Kind::memory);
-    for (; found && !*found && make != nullptr; found = Segment::open(path, SegmentHeader::Kind::memory)) {
+    for (; found && !*found && make != nullptr;
+         found = Segment::open(path, SegmentHeader::Kind::memory)) {
       SegmentHeader header = shape();
       header.kind = SegmentHeader::Kind::memory;
       header.mn = mn;
@@ -150,11 +158,13 @@ Result<void, std::string> Cluster::open_memory(const ClusterConfig* make) {
     }
     if (!found) return Failure{found.error()};
     if (!*found) {
-      return Failure{fmt::format("{}: is missing; whoever joins the cluster next makes it again", path)};
+      return Failure{
+          fmt::format("{}: is missing; whoever joins the cluster next makes it again", path)};
     }
     const SegmentHeader& is = (*found)->header();
     if (is.cluster != shape().cluster || is.mn != mn || is.bytes != kHeaderBytes + shape().mn_bytes) {
-      return Failure{fmt::format("{}: belongs to another cluster than {}; remove both", path, cluster_.path())};
+      return Failure{
+          fmt::format("{}: belongs to another cluster than {}; remove both", path, cluster_.path())};
     }
     memory_.push_back(reinterpret_cast<std::uint64_t*>((*found)->data()));
     memories_.push_back(std::move(**found));
@@ -168,7 +178,8 @@ Result<void, std::string> remove_cluster(const std::string& directory, const std
   const std::string path = path_of(directory, name);
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (descriptor < 0) {
-    return Failure{fmt::format("{}: {}; 'declock shm list' shows what there is", path, std::strerror(errno))};
+    return Failure{
+        fmt::format("{}: {}; 'declock shm list' shows what there is", path, std::strerror(errno))};
   }
   std::string error;
   {
@@ -186,9 +197,11 @@ Result<void, std::string> remove_cluster(const std::string& directory, const std
     const std::uint32_t mns = error.empty() && *found ? (*found)->header().mns : 0;
     for (std::uint32_t mn = 0; mn < mns && mn < 64; ++mn) {
       const std::string memory = memory_path_of(directory, name, mn);
-      if (unlink(memory.c_str()) != 0 && errno != ENOENT) error = fmt::format("{}: {}", memory, std::strerror(errno));
+      if (unlink(memory.c_str()) != 0 && errno != ENOENT)
+        error = fmt::format("{}: {}", memory, std::strerror(errno));
     }
-    if (error.empty() && unlink(path.c_str()) != 0) error = fmt::format("{}: {}", path, std::strerror(errno));
+    if (error.empty() && unlink(path.c_str()) != 0)
+      error = fmt::format("{}: {}", path, std::strerror(errno));
   }
   close(descriptor);
   if (!error.empty()) return Failure{error};

@@ -4,10 +4,12 @@
 
 namespace declock::shm {
 
-ShmEndpoint::ShmEndpoint(const Cluster& cluster, std::uint32_t incarnation, EndpointId id, Worker& worker)
+ShmEndpoint::ShmEndpoint(const Cluster& cluster, std::uint32_t incarnation, EndpointId id,
+                         Worker& worker)
     : Endpoint(id, worker),
       cluster_(cluster),
-      self_{cluster.owner_of(id), static_cast<std::uint16_t>(id.value % cluster.shape().endpoints), incarnation},
+      self_{cluster.owner_of(id), static_cast<std::uint16_t>(id.value % cluster.shape().endpoints),
+            incarnation},
       mailbox_(cluster.mailbox(id)) {}
 
 Task<Result<void>> ShmEndpoint::reconnect(MnId) {
@@ -56,8 +58,11 @@ void ShmEndpoint::perform(Op& op) const {
       break;
     case OpKind::masked_compare_swap:
       op.old = word(0).load();
-      while ((op.old & op.compare_mask) == (op.expected & op.compare_mask)) {  // ends: somebody else got on
-        if (word(0).compare_exchange_weak(op.old, (op.old & ~op.swap_mask) | (op.operand & op.swap_mask))) break;
+      while ((op.old & op.compare_mask) ==
+             (op.expected & op.compare_mask)) {  // ends: somebody else got on
+        if (word(0).compare_exchange_weak(op.old,
+                                          (op.old & ~op.swap_mask) | (op.operand & op.swap_mask)))
+          break;
       }
       break;
   }
@@ -88,7 +93,8 @@ bool ShmEndpoint::try_send(EndpointId to, const Message& message) {
 }
 
 void ShmEndpoint::wake(EndpointId to) const {
-  if (!declock::ring(cluster_.bell_of(to))) (void)declock::ring(cluster_.dispatcher_bell(cluster_.owner_of(to)));
+  if (!declock::ring(cluster_.bell_of(to)))
+    (void)declock::ring(cluster_.dispatcher_bell(cluster_.owner_of(to)));
 }
 
 bool ShmEndpoint::poll() {

@@ -65,7 +65,8 @@ class Mailbox {
         const EndpointId from = slot.from;
         const Message message = slot.message;
         // Release: it was copied before the next sender may fill it.
-        slot.state.store(State{round_of(at + kSlots), Status::free, {}}.word(), std::memory_order_release);
+        slot.state.store(State{round_of(at + kSlots), Status::free, {}}.word(),
+                         std::memory_order_release);
         any = any || published;
         if (published) deliver(from, message);
       }
@@ -95,7 +96,8 @@ class Mailbox {
     Sender sender;
 
     static constexpr State of(std::uint64_t word) {
-      return {static_cast<std::uint32_t>(word >> 42), static_cast<Status>(word & 3),
+      return {static_cast<std::uint32_t>(word >> 42),
+              static_cast<Status>(word & 3),
               {Slot{static_cast<std::uint16_t>(word >> 2 & 0x3FF)},
                static_cast<std::uint16_t>(word >> 12 & 0x3FF),
                static_cast<std::uint32_t>(word >> 22 & Sender::kIncarnationMask)}};

@@ -32,7 +32,8 @@ struct MemberWord {
   // Of this slot's joins, leaves and removals: what a view's number grows by.
   constexpr std::uint64_t changes() const { return std::uint64_t{incarnation} * 2 - (live ? 1 : 0); }
 };
-static_assert(MemberWord::of(MemberWord{7, 3, true}.word()).removed().word() == MemberWord{7, 4, false}.word());
+static_assert(MemberWord::of(MemberWord{7, 3, true}.word()).removed().word() ==
+              MemberWord{7, 4, false}.word());
 static_assert(MemberWord{}.word() == 0 && MemberWord{}.joined().changes() == 1);
 
 }  // namespace declock::shm

@@ -87,13 +87,15 @@ Opened Segment::open(const std::string& path, SegmentHeader::Kind kind) {
     return refused(path, "is no DecLock region; choose another name, or move it away");
   }
   if (header.version != SegmentHeader::kVersion) {
-    return refused(path, fmt::format("has format version {}, this program knows {}; use the program that "
-                                     "made it, or remove it",
-                                     header.version, SegmentHeader::kVersion));
+    return refused(path,
+                   fmt::format("has format version {}, this program knows {}; use the program that "
+                               "made it, or remove it",
+                               header.version, SegmentHeader::kVersion));
   }
   if (header.kind != kind) {
-    return refused(path, kind == SegmentHeader::Kind::cluster ? "is a memory node's memory, not a cluster"
-                                                              : "is no memory node's memory");
+    return refused(path, kind == SegmentHeader::Kind::cluster
+                             ? "is a memory node's memory, not a cluster"
+                             : "is no memory node's memory");
   }
   if (size != header.bytes || size < kHeaderBytes) {
     return refused(path, fmt::format("is damaged: {} bytes long, and should have {}; remove it", size,
@@ -118,8 +120,8 @@ Opened Segment::create(const std::string& path, const SegmentHeader& header, con
   // All of it now: later, a full file system would be a signal in the middle of a store.
   const int error = posix_fallocate(descriptor, 0, static_cast<off_t>(header.bytes));
   if (error != 0) {
-    return Failure{fmt::format("{}: {} bytes cannot be reserved: {}; make room, or ask for less", directory,
-                               header.bytes, std::strerror(error))};
+    return Failure{fmt::format("{}: {} bytes cannot be reserved: {}; make room, or ask for less",
+                               directory, header.bytes, std::strerror(error))};
   }
   at("write its header");
   if (pwrite(descriptor, &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header)) {

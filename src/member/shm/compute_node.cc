@@ -118,7 +118,8 @@ Result<std::unique_ptr<ComputeNode>, std::string> ComputeNode::join(const Config
     }
     std::optional<Slot> slot;
     const std::uint32_t members = cluster->shape().members;
-    for (std::uint32_t i = wanted ? wanted->value : 0; i < (wanted ? wanted->value + 1u : members); ++i) {
+    for (std::uint32_t i = wanted ? wanted->value : 0; i < (wanted ? wanted->value + 1u : members);
+         ++i) {
       slot = Slot{static_cast<std::uint16_t>(i)};
       if (lock->try_take(*slot)) break;
       slot.reset();
@@ -198,13 +199,14 @@ void ComputeNode::leave() {
   word.store(MemberWord::of(word.load()).left().word());
   lock_.give_back(self_.slot);
   // An error: somebody else is a member.
-  if (config_.remove_when_last) (void)shm::remove_cluster(config_.cluster.directory, config_.cluster.name);
+  if (config_.remove_when_last)
+    (void)shm::remove_cluster(config_.cluster.directory, config_.cluster.name);
 }
 
 // Who is a member, as far as the watcher has seen.
 struct ComputeNode::Watched {
-  std::uint64_t word;                 // of its slot
-  std::optional<ProcessEnd> end{};    // readable once its process has ended
+  std::uint64_t word;               // of its slot
+  std::optional<ProcessEnd> end{};  // readable once its process has ended
 };
 
 void ComputeNode::watch() {

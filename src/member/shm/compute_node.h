@@ -48,8 +48,9 @@ class ComputeNode {
  public:
   struct Config {
     shm::ClusterConfig cluster;
-    std::uint64_t seed = 1;         // of its workers' random numbers
-    bool remove_when_last = false;  // the cluster's files, if nobody else is a member when this one leaves
+    std::uint64_t seed = 1;  // of its workers' random numbers
+    bool remove_when_last =
+        false;  // the cluster's files, if nobody else is a member when this one leaves
   };
 
   // Opens or makes the cluster and takes a slot of it: this one if it is given, which must be free.
