@@ -23,9 +23,9 @@ void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, Time unti
   (void)syscall(SYS_futex, &word, FUTEX_WAIT_BITSET, value, &when, nullptr, FUTEX_BITSET_MATCH_ANY);
 }
 
-void futex_store_and_wake(std::atomic<std::uint32_t>& word, std::uint32_t value) {
+void futex_clear_and_wake(std::atomic<std::uint32_t>& word, std::uint32_t bits) {
   (void)syscall(SYS_futex, &word, FUTEX_WAKE_OP, INT_MAX, 0UL, &word,
-                FUTEX_OP(FUTEX_OP_SET, value, FUTEX_OP_CMP_EQ, 0));
+                FUTEX_OP(FUTEX_OP_ANDN, bits, FUTEX_OP_CMP_EQ, 0));
 }
 
 Time monotonic_now() {

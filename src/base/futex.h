@@ -11,9 +11,9 @@ namespace declock {
 // Until the word is no longer `value`, somebody wakes the sleeper, or the clock reads `until`; perhaps earlier.
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, Time until);
 
-// Stores `value` and wakes all who sleep on the word. One call of the kernel: a caller that is killed has done both
-// or nothing.
-void futex_store_and_wake(std::atomic<std::uint32_t>& word, std::uint32_t value);
+// Clears these bits and wakes all who sleep on the word. One call of the kernel: a caller that is killed has done both
+// or nothing. REQUIRES: below 2048.
+void futex_clear_and_wake(std::atomic<std::uint32_t>& word, std::uint32_t bits);
 
 // CLOCK_MONOTONIC: the same for all processes of the machine.
 Time monotonic_now();

@@ -146,6 +146,10 @@ void CqlLock<kRules>::fill(Hold& hold, RemoteAddr lock, Mode mode, const Header&
   hold.epoch = found.epoch;
   hold.ticket = found.end();
   hold.mn_incarnation = incarnation;
+  hold.expect_waiters = false;
+  hold.object_read = false;
+  hold.local_sequence = 0;
+  hold.waiting_since.reset();
 }
 
 template <Rules kRules>

@@ -26,7 +26,6 @@ typename CqlLock<kRules>::AtOnce CqlLock<kRules>::enter_at_once(RemoteAddr lock,
     if (verdict == Verdict::held) {
       record.lone.emplace(mode);
       fill(hold, lock, mode, found, kIncarnation);
-      hold.expect_waiters = false;
       return {verdict, word};
     }
     record.entered = mode;  // a second request of this member must not follow (I4)
@@ -34,14 +33,16 @@ typename CqlLock<kRules>::AtOnce CqlLock<kRules>::enter_at_once(RemoteAddr lock,
     record.era = {found.epoch, kIncarnation};
     waiting = {.key = {lock, record.era, found.end()}, .worker = &endpoint_.worker()};
     record.waiting = &waiting;
+    // Before anybody can see that it waits, and answer a reset for it (H6).
+    const Timestamp asked = timestamp_of(endpoint_.worker().now());
+    const std::uint64_t entry = encode(entry_for(found.end(), found.epoch, mode, asked));
+    Op announce = Op::write(shape_.slot_addr(lock, slot_for(found.end())), {&entry, 1}, Purpose::acquire);
+    CHECK(endpoint_.post(announce).await_ready());
   }
-  const Timestamp asked = timestamp_of(endpoint_.worker().now());
-  const std::uint64_t entry = encode(entry_for(waiting.key.ticket, waiting.key.era.epoch, mode, asked));
-  Op announce =
-      Op::write(shape_.slot_addr(lock, slot_for(waiting.key.ticket)), {&entry, 1}, Purpose::acquire);
-  CHECK(endpoint_.post(announce).await_ready());
-  const bool soon =
-      endpoint_.worker().look_until([&] { return waiting.state != Waiting::State::waits; });
+  const bool soon = endpoint_.worker().look_until([&] {
+    const std::lock_guard guard{self_.requests.mutex()};
+    return waiting.state != Waiting::State::waits;
+  });
   if (soon && granted_alone(lock, mode, waiting, hold)) return {Verdict::held, word};
   return {Verdict::waits, word};
 }
@@ -61,6 +62,8 @@ bool CqlLock<kRules>::granted_alone(RemoteAddr lock, Mode mode, const Waiting& w
   hold.epoch = waiting.key.era.epoch;
   hold.ticket = waiting.key.ticket;
   hold.mn_incarnation = waiting.key.era.mn_incarnation;
+  hold.object_read = false;
+  hold.local_sequence = 0;
   hold.expect_waiters = true;
   hold.waiting_since = waiting.waiting_since;
   return true;

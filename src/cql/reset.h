@@ -243,9 +243,6 @@ template <Rules kRules>
 void CqlLock<kRules>::on_signal(EndpointId from, const ResetMessage& signal) {
   if (signal.asked != self_.membership.self().incarnation) return;  // for whoever had this slot before
   const RecordUse record{self_.requests, signal.lock};
-  if (self_.requests.listener() != nullptr) {
-    self_.requests.listener()->on_reset_of(signal.lock, signal.era);
-  }
   Waiting* aborted = nullptr;
   self_.requests.change(*record, [&](Record& r) {
     const Claim claim{from, signal.claimant, signal.era};
@@ -263,6 +260,10 @@ void CqlLock<kRules>::on_signal(EndpointId from, const ResetMessage& signal) {
     r.waiting->state = Waiting::State::aborted;
     if (r.waiting->coroutine) aborted = r.waiting;
   });
+  // Once the record says so: whoever makes a local lock from a hold that only the record knows looks there (H8).
+  if (self_.requests.listener() != nullptr) {
+    self_.requests.listener()->on_reset_of(signal.lock, signal.era);
+  }
   if (aborted != nullptr) aborted->worker->make_ready(aborted->coroutine);
   answer_if_quiet(*record);
 }

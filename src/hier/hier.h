@@ -40,7 +40,7 @@ class HierWorker {
   cql::CqlLock<kRules>& cql() { return cql_; }
   FramePool& frames() { return endpoint_.worker().frames(); }
   // Releases and acquisitions on behalf of waiters that are under way.
-  std::size_t running() const { return behind_.running(); }
+  std::size_t running() const { return behind_.running() + cql_.running(); }
 
   // `me` is the client's request, for as long as it takes.
   Task<Result<Hold>> lock(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object);

@@ -48,7 +48,7 @@ Task<Result<Hold>> HierWorker<kRules>::lock(LocalWaiter& me, RemoteAddr addr, Mo
   const Entry entry = locals_.enter(me, self_.worker, now);
   if (entry == Entry::joined) co_return me.hold;
   if (entry == Entry::acquire) co_await acquire(addr, mode, me.asked, object);
-  if (entry == Entry::look_and_wait) behind_.spawn(look(me.hold));
+  if (entry == Entry::look_and_wait) behind_.spawn(look(me.behind));
   co_return co_await wait(me);
 }
 
@@ -72,7 +72,7 @@ Task<Result<Hold>> HierWorker<kRules>::lock_until(LocalWaiter& me, RemoteAddr ad
   const Entry entry = locals_.enter(me, self_.worker, now);
   if (entry == Entry::joined) co_return me.hold;
   if (entry == Entry::acquire) behind_.spawn(acquire(addr, mode, me.asked, nullptr));
-  if (entry == Entry::look_and_wait) behind_.spawn(look(me.hold));
+  if (entry == Entry::look_and_wait) behind_.spawn(look(me.behind));
   Task<void> alarm = expire(me, deadline);
   alarm.start();
   co_return co_await wait(me);
@@ -106,7 +106,7 @@ Task<Result<Hold>> HierWorker<kRules>::try_lock(LocalWaiter& me, RemoteAddr addr
       case LocalLocks::Try::busy:
         co_return Failure{Errc::busy};
       case LocalLocks::Try::look_first:
-        co_await look(me.hold);
+        co_await look(me.behind);
         continue;
       case LocalLocks::Try::ask_first: {
         const Result<bool> free = co_await cql_.looks_free(addr, mode);
@@ -195,7 +195,7 @@ Task<Result<void>> HierWorker<kRules>::give_back(LocalLocks::Leave leave, Op* ob
 template <cql::Rules kRules>
 Task<void> HierWorker<kRules>::release_cql(Hold hold, Op* object, bool last, Completion& done) {
   const Result<void> released = co_await cql_.release(hold, object);
-  if (last) acquire_for(hold.lock, locals_.released(hold.lock));
+  if (last) acquire_for(hold.lock, locals_.released(hold));
   done.complete(released, endpoint_.worker());
 }
 

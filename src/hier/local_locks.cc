@@ -13,6 +13,10 @@ constexpr Duration kTimeBetweenLooks = microseconds(50);
 // Locks whose count of wraps is remembered; beyond that it is read again.
 constexpr std::size_t kWrapsKept = 4096;
 
+bool is_same(const Hold& a, const Hold& b) {
+  return a.ticket == b.ticket && a.epoch == b.epoch && a.mn_incarnation == b.mn_incarnation;
+}
+
 }  // namespace
 
 LocalLocks::LocalLocks(const Policy& policy, cql::Requests& requests, bool at_once,
@@ -39,7 +43,7 @@ LocalLocks::Entry LocalLocks::enter(LocalWaiter& waiter, WorkerId worker, Time n
   append(*lock, waiter);
   const bool nothing_known = lock->state == LocalLock::State::held && !lock->remote && !lock->looking;
   if (!joins && !nothing_known) return Entry::wait;
-  waiter.hold = lock->hold;
+  waiter.behind = lock->hold;
   lock->looking = true;
   return Entry::look_and_wait;
 }
@@ -95,7 +99,7 @@ LocalLocks::Try LocalLocks::try_enter(LocalWaiter& waiter, bool asked, WorkerId 
   }
   if (!may_join(*lock, waiter)) return Try::busy;
   if (!lock->looking && time_to_look(*lock, now)) {
-    waiter.hold = lock->hold;
+    waiter.behind = lock->hold;
     lock->looking = true;
     return Try::look_first;
   }
@@ -291,11 +295,11 @@ LocalLocks::Leave LocalLocks::leave_locked(LocalLock& lock, WorkerId worker, boo
   return leave;
 }
 
-LocalLocks::Successor LocalLocks::released(RemoteAddr addr) {
+LocalLocks::Successor LocalLocks::released(const Hold& hold) {
   const std::lock_guard guard{mutex_};
-  LocalLock* lock = find(addr);
-  // Otherwise somebody has gone ahead behind the release, on its endpoint.
-  if (lock == nullptr || lock->state != LocalLock::State::releasing) return {};
+  LocalLock* lock = find(hold.lock);
+  // Otherwise somebody has gone ahead behind the release, on its endpoint, and may be releasing again.
+  if (lock == nullptr || lock->state != LocalLock::State::releasing || !is_same(lock->hold, hold)) return {};
   if (lock->first != nullptr) return take_successor(*lock, *lock->first);
   erase(*lock);
   return {};

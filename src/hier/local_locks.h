@@ -45,6 +45,7 @@ struct LocalWaiter {
   bool may_give_up = false;
   bool waiting = false;   // neither granted nor refused
   Hold hold{};            // once granted
+  Hold behind{};          // whose hold it waits behind, if it is to look for remote waiters
   Errc error = Errc::ok;  // once refused
   LocalWaiter* next = nullptr;
 };
@@ -161,7 +162,7 @@ class LocalLocks {
   Leave leave(RemoteAddr addr, WorkerId worker, bool unwritten, Time now);
 
   // The release is confirmed. The successor is a client that came meanwhile.
-  Successor released(RemoteAddr addr);
+  Successor released(const Hold& hold);
 
   // How often the tickets of a lock that is held have started again, as somebody here has read before. Only
   // a reset changes it, and with it the epoch.

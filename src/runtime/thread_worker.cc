@@ -33,7 +33,7 @@ bool ring(BellWord& bell) {
     case Bell::running:
       return true;
     case Bell::asleep:
-      futex_store_and_wake(bell, word(Bell::running));
+      futex_clear_and_wake(bell, kAsleepBit);
       return true;
     case Bell::away:
       break;
@@ -167,7 +167,8 @@ bool ThreadWorker::look_for_a_while(bool (*done)(void*), void* argument) {
 
 Time ThreadWorker::progress() {
   std::unique_lock guard{running_, std::try_to_lock};
-  if (!guard.owns_lock()) return kNever;
+  // Whoever runs it looks for itself; but it may just be leaving, and have looked already.
+  if (!guard.owns_lock()) return bell_.load() == word(Bell::away) ? now() + kNotWorthSleeping : kNever;
   Time next;
   {
     const Running here{*this, std::move(guard), next};

@@ -7,7 +7,7 @@
 // The bell says where the worker is, to those who have something for it:
 //
 //   running  it looks by itself
-//   asleep   store `running` and wake it
+//   asleep   make that `running`, and wake it
 //   away     nobody runs it: tell the node's dispatcher (on_away)
 #pragma once
 
@@ -24,7 +24,9 @@
 
 namespace declock {
 
-enum class Bell : std::uint32_t { away, running, asleep };
+// Asleep is running with a bit more: whoever rings clears that bit, and leaves a worker that has gone away meanwhile alone.
+inline constexpr std::uint32_t kAsleepBit = 2;
+enum class Bell : std::uint32_t { away = 0, running = 1, asleep = running | kAsleepBit };
 using BellWord = std::atomic<std::uint32_t>;
 
 // True: the worker behind the bell is awake now. False: it is away.

@@ -142,7 +142,7 @@ TEST(LocalLocks, UnderSlackLongSectionsAreSharedBetweenNodes) {
       node.acquire(W);
       node.now = node.now + section;
       EXPECT_EQ(node.leave().kind, Kind::release);
-      node.locals.released(kLock);
+      node.locals.released(Hold{.lock = kLock});
     }
     node.acquire(W);
     node.enter(node.client(R, 1));
@@ -224,13 +224,13 @@ TEST(LocalLocks, OneRequestOnTheMemoryNodeAtATime) {  // H34
   LocalWaiter& elsewhere = node.client(W, 1);
   EXPECT_EQ(node.locals.enter(elsewhere, WorkerId{1}, node.now), Entry::wait)
       << "another endpoint's fetch-and-add could overtake the release";
-  EXPECT_EQ(node.locals.released(kLock).waiter, &elsewhere);
+  EXPECT_EQ(node.locals.released(Hold{.lock = kLock}).waiter, &elsewhere);
 
   Node other{{PolicyKind::phase_fair}};
   other.acquire(W);
   EXPECT_EQ(other.leave().kind, Kind::release);
   EXPECT_EQ(other.enter(other.client(W, 1)), Entry::acquire) << "behind the release on its endpoint";
-  EXPECT_EQ(other.locals.released(kLock).waiter, nullptr);
+  EXPECT_EQ(other.locals.released(Hold{.lock = kLock}).waiter, nullptr);
 }
 
 TEST(LocalLocks, AnObjectIsWrittenBeforeALocalClientGetsTheLock) {
@@ -252,7 +252,7 @@ TEST(LocalLocks, IdleLocksAreReclaimed) {
     EXPECT_EQ(node.locals.enter(waiter, WorkerId{0}, node.now), Entry::acquire);
     node.locals.acquired(Hold{.lock = addr, .mode = W}, WorkerId{0}, node.now);
     EXPECT_EQ(node.locals.leave(addr, WorkerId{0}, false, node.now).kind, Kind::release);
-    EXPECT_EQ(node.locals.released(addr).waiter, nullptr);
+    EXPECT_EQ(node.locals.released(Hold{.lock = addr}).waiter, nullptr);
   }
   EXPECT_EQ(node.locals.in_use(), 0u);
   EXPECT_LT(node.locals.bytes_max(), 2000u);
@@ -290,7 +290,7 @@ TEST(LocalLocks, TheRequestOfOneWhoGaveUpIsTakenOverOrReleased) {
   EXPECT_EQ(node.locals.acquired(hold, WorkerId{0}, node.now).kind, Kind::nothing);
   EXPECT_TRUE(granted(same));
   EXPECT_EQ(node.leave().kind, Kind::release);
-  node.locals.released(kLock);
+  node.locals.released(Hold{.lock = kLock});
 
   ask_and_give_up();
   LocalWaiter& other = node.client(R, 1);
@@ -300,11 +300,11 @@ TEST(LocalLocks, TheRequestOfOneWhoGaveUpIsTakenOverOrReleased) {
   EXPECT_EQ(leave.successor.waiter, &other);
   node.locals.acquired({.lock = kLock, .mode = R}, WorkerId{0}, node.now);
   EXPECT_EQ(node.leave().kind, Kind::release);
-  node.locals.released(kLock);
+  node.locals.released(Hold{.lock = kLock});
 
   ask_and_give_up();
   EXPECT_EQ(node.locals.acquired(hold, WorkerId{0}, node.now).kind, Kind::release) << "nobody wants it";
-  EXPECT_EQ(node.locals.released(kLock).waiter, nullptr);
+  EXPECT_EQ(node.locals.released(Hold{.lock = kLock}).waiter, nullptr);
   EXPECT_EQ(node.locals.in_use(), 0u);
 }
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -95,6 +96,14 @@ BellWord& Cluster::bell(Slot slot, std::uint32_t worker) const {
 }
 
 Result<Cluster, std::string> Cluster::open_or_create(const ClusterConfig& config) {
+  auto cluster = open_or_create_members(config);
+  if (!cluster) return cluster;
+  const auto memory = cluster->open_memory(&config);
+  if (!memory) return Failure{memory.error()};
+  return cluster;
+}
+
+Result<Cluster, std::string> Cluster::open_or_create_members(const ClusterConfig& config) {
   const auto valid = check_name(config.name);
   if (!valid) return Failure{valid.error()};
   const std::string path = path_of(config.directory, config.name);
@@ -116,8 +125,6 @@ Result<Cluster, std::string> Cluster::open_or_create(const ClusterConfig& config
                       "remove it with 'declock shm remove {}'",
                       path, described(is), described(asked), config.name)};
     }
-    const auto memory = cluster.open_memory(&config);
-    if (!memory) return Failure{memory.error()};
     return cluster;
   }
 }
@@ -141,7 +148,6 @@ Result<Cluster, std::string> Cluster::open(const std::string& directory, const s
   return cluster;
 }
 
-// Memory that is missing is made if `make` says so.
 Result<void, std::string> Cluster::open_memory(const ClusterConfig* make) {
   mn_bytes_ = shape().mn_bytes;
   for (std::uint32_t mn = 0; mn < shape().mns; ++mn) {
@@ -193,6 +199,12 @@ Result<void, std::string> remove_cluster(const std::string& directory, const std
     all.l_len = HeaderLayout::kMembersMax;
     if (error.empty() && fcntl(descriptor, F_OFD_SETLK, &all) != 0) {
       error = fmt::format("{}: is in use; 'declock shm inspect {}' shows by whom", path, name);
+    }
+    struct stat locked {};
+    struct stat named {};
+    if (error.empty() && (fstat(descriptor, &locked) != 0 || stat(path.c_str(), &named) != 0 ||
+                          locked.st_ino != named.st_ino || locked.st_dev != named.st_dev)) {
+      error = fmt::format("{}: was removed by somebody else meanwhile", path);
     }
     const std::uint32_t mns = error.empty() && *found ? (*found)->header().mns : 0;
     for (std::uint32_t mn = 0; mn < mns && mn < 64; ++mn) {

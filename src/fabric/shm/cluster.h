@@ -44,6 +44,10 @@ class Cluster {
  public:
   // As it is, or else made as `config` says. An error says what is wrong, and what to do.
   static Result<Cluster, std::string> open_or_create(const ClusterConfig& config);
+  // The same in two steps: who holds a slot in between knows that nobody removes the cluster meanwhile.
+  static Result<Cluster, std::string> open_or_create_members(const ClusterConfig& config);
+  // Memory that is missing is made if `make` says so.
+  Result<void, std::string> open_memory(const ClusterConfig* make);
   // As it is, whatever its sizes.
   static Result<Cluster, std::string> open(const std::string& directory, const std::string& name);
 
@@ -83,8 +87,6 @@ class Cluster {
     BellWord word;
   };
   MemberLine* members() const { return reinterpret_cast<MemberLine*>(cluster_.data()); }
-
-  Result<void, std::string> open_memory(const ClusterConfig* make);
 
   Segment cluster_;
   std::vector<Segment> memories_;

@@ -2,7 +2,7 @@
 //
 // A sender claims the slot of the next ticket in its own name, fills it, and publishes it. One that is killed in
 // between leaves a claim of somebody who is no longer a member: the reader frees it. One that is merely slow holds up
-// its own later messages and nobody else's: the reader goes on behind its claim.
+// its own later messages and nobody else's, until the ring has come round to its slot: the reader goes on behind its claim.
 //
 //   state of a slot, in one word:
 //     bits 0..1    free, claimed, published
@@ -53,12 +53,15 @@ class Mailbox {
     const std::uint64_t first = head_.load(std::memory_order_relaxed);  // the reader's own
     for (std::uint64_t at = first; at < first + kSlots; ++at) {
       MessageSlot& slot = slots_[at % kSlots];
-      const State state = State::of(slot.state.load(std::memory_order_acquire));
+      State state = State::of(slot.state.load(std::memory_order_acquire));
       if (state.is_free(at)) break;  // nobody has claimed it, so none behind it
       if (state.round == round_of(at)) {
+        const bool gone = state.status == Status::claimed && !alive(state.sender);
+        // What it published before it went counts.
+        if (gone) state = State::of(slot.state.load(std::memory_order_acquire));
         const bool published = state.status == Status::published;
         const bool behind = std::find(late.begin(), late_end, state.sender) != late_end;
-        if (behind || (!published && alive(state.sender))) {
+        if (behind || (!published && !gone)) {
           *late_end++ = state.sender;
           continue;
         }

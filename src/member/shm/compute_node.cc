@@ -108,8 +108,8 @@ Task<Result<void>> ShmMembership::refresh(Worker& worker) {
 
 Result<std::unique_ptr<ComputeNode>, std::string> ComputeNode::join(const Config& config,
                                                                     std::optional<Slot> wanted) {
-  for (;;) {  // again only if the cluster was removed meanwhile
-    auto cluster = shm::Cluster::open_or_create(config.cluster);
+  for (;;) {  // again only if the cluster is being removed
+    auto cluster = shm::Cluster::open_or_create_members(config.cluster);
     if (!cluster) return Failure{cluster.error()};
     auto lock = SlotLock::open(cluster->file().path());
     if (!lock) {
@@ -125,12 +125,19 @@ Result<std::unique_ptr<ComputeNode>, std::string> ComputeNode::join(const Config
       slot.reset();
     }
     if (!cluster->file().is_at_its_path()) continue;
+    // Whoever removes the cluster holds all slots for a moment.
+    if (!slot && view_of(*cluster).members.empty()) {
+      usleep(1000);
+      continue;
+    }
     if (!slot) {
       return Failure{fmt::format("{}: {}; wait until one leaves, or make a larger cluster",
                                  cluster->file().path(),
                                  wanted ? fmt::format("slot {} is taken", wanted->value)
                                         : fmt::format("all {} member slots are taken", members))};
     }
+    const auto memory = cluster->open_memory(&config.cluster);
+    if (!memory) return Failure{memory.error()};
     // The slot is this process's alone. It becomes a member with the swap, and whoever had it before and died is
     // removed first.
     shm::Cluster::MemberLine& line = cluster->member(*slot);
@@ -187,7 +194,7 @@ void ComputeNode::start() {
 void ComputeNode::stop() {
   if (!watcher_.joinable() || stopping_.exchange(true)) return;
   (void)eventfd_write(stop_event_, 1);
-  futex_store_and_wake(cluster_.dispatcher_bell(self_.slot), static_cast<std::uint32_t>(Bell::running));
+  futex_clear_and_wake(cluster_.dispatcher_bell(self_.slot), kAsleepBit);
   watcher_.join();
   dispatcher_.join();
   close(stop_event_);
