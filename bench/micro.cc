@@ -94,7 +94,7 @@ Result<void, std::string> validate(const MicroConfig& config) {
     return Failure{std::string{"--kill comes after the end of --duration"}};
   }
   if (config.fabric != Fabric::sim) {
-    const auto valid = validate_real(config);
+    auto valid = validate_real(config);
     if (!valid) return valid;
   }
   if (config.workers > config.clients) {

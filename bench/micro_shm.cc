@@ -41,11 +41,12 @@ struct Shared {
         clients_(config.cns * config.clients),
         timeline_length_(static_cast<std::size_t>(config.duration.ns / kTimelineBucket.ns + 1)),
         memory_(Board::bytes(config.locks, clients_) + sizeof(Signals) + timeline_length_ * 8 +
-                config.cns * config.workers * sizeof(Measured) + 1024),
+                std::size_t{config.cns} * config.workers * sizeof(Measured) + 1024),
         board(memory_, config.locks, clients_),
         signals(*memory_.take<Signals>(1)),
         timeline(memory_.take<std::atomic<std::uint64_t>>(timeline_length_), timeline_length_),
-        measured(memory_.take<Measured>(config.cns * config.workers), config.cns * config.workers),
+        measured(memory_.take<Measured>(std::size_t{config.cns} * config.workers),
+                 std::size_t{config.cns} * config.workers),
         violations(*memory_.take<std::atomic<std::uint64_t>>(1)) {}
 
  private:
@@ -234,7 +235,8 @@ void be_compute_node(const MicroConfig& config, const shm::ClusterConfig& cluste
     }
     Measured& measured;
   };
-  const std::span<Measured> mine = shared.measured.subspan(cn * config.workers, config.workers);
+  const std::span<Measured> mine =
+      shared.measured.subspan(std::size_t{cn} * config.workers, config.workers);
   Measured hand_overs_counted;
   HandOvers hand_overs{hand_overs_counted};
   locks::FamilyConfig family_config = config.family();

@@ -36,7 +36,8 @@ typename CqlLock<kRules>::AtOnce CqlLock<kRules>::enter_at_once(RemoteAddr lock,
     // Before anybody can see that it waits, and answer a reset for it (H6).
     const Timestamp asked = timestamp_of(endpoint_.worker().now());
     const std::uint64_t entry = encode(entry_for(found.end(), found.epoch, mode, asked));
-    Op announce = Op::write(shape_.slot_addr(lock, slot_for(found.end())), {&entry, 1}, Purpose::acquire);
+    Op announce =
+        Op::write(shape_.slot_addr(lock, slot_for(found.end())), {&entry, 1}, Purpose::acquire);
     CHECK(endpoint_.post(announce).await_ready());
   }
   const bool soon = endpoint_.worker().look_until([&] {

@@ -299,7 +299,8 @@ LocalLocks::Successor LocalLocks::released(const Hold& hold) {
   const std::lock_guard guard{mutex_};
   LocalLock* lock = find(hold.lock);
   // Otherwise somebody has gone ahead behind the release, on its endpoint, and may be releasing again.
-  if (lock == nullptr || lock->state != LocalLock::State::releasing || !is_same(lock->hold, hold)) return {};
+  if (lock == nullptr || lock->state != LocalLock::State::releasing || !is_same(lock->hold, hold))
+    return {};
   if (lock->first != nullptr) return take_successor(*lock, *lock->first);
   erase(*lock);
   return {};

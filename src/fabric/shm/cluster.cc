@@ -135,9 +135,10 @@ Result<Cluster, std::string> Cluster::open(const std::string& directory, const s
   const std::string path = path_of(directory, name);
   auto found = Segment::open(path, SegmentHeader::Kind::cluster);
   if (!found) return Failure{found.error()};
-  if (!*found)
+  if (!*found) {
     return Failure{
         fmt::format("{}: there is no such file; 'declock shm list' shows what there is", path)};
+  }
   Cluster cluster;
   cluster.cluster_ = std::move(**found);
   if (!is_sound(cluster.shape())) {
@@ -179,7 +180,7 @@ Result<void, std::string> Cluster::open_memory(const ClusterConfig* make) {
 }
 
 Result<void, std::string> remove_cluster(const std::string& directory, const std::string& name) {
-  const auto valid = check_name(name);
+  auto valid = check_name(name);
   if (!valid) return valid;
   const std::string path = path_of(directory, name);
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -233,6 +234,7 @@ Result<std::vector<Listed>, std::string> list_clusters(const std::string& direct
   closedir(listing);
   std::sort(names.begin(), names.end());
   std::vector<Listed> all;
+  all.reserve(names.size());
   for (const std::string& name : names) all.push_back({name, Cluster::open(directory, name)});
   return all;
 }
