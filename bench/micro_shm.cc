@@ -13,6 +13,7 @@
 #include "bench/board.h"
 #include "bench/client.h"
 #include "bench/processes.h"
+#include "bench/temporary_names.h"
 #include "member_shm/compute_node.h"
 
 namespace declock::bench {
@@ -290,24 +291,6 @@ void be_compute_node(const MicroConfig& config, const shm::ClusterConfig& cluste
   node.leave();
 }
 
-// The files of a cluster lose their names as soon as every process has them open, or on the way out.
-class Names {
- public:
-  explicit Names(const shm::ClusterConfig& config) : config_(config) {}
-  Names(const Names&) = delete;
-  Names& operator=(const Names&) = delete;
-  ~Names() { remove(); }
-  void remove() {
-    for (std::uint32_t mn = 0; mn < config_.mns; ++mn) {
-      unlink(shm::memory_path_of(config_.directory, config_.name, mn).c_str());
-    }
-    unlink(shm::path_of(config_.directory, config_.name).c_str());
-  }
-
- private:
-  shm::ClusterConfig config_;
-};
-
 class Run {
  public:
   Run(const MicroConfig& config, const std::function<void(double)>& progress)
@@ -344,7 +327,7 @@ class Run {
   std::unique_ptr<locks::LockFamily> family_;
   Placement placement_;
   shm::ClusterConfig cluster_config_;
-  Names names_;
+  TemporaryNames names_;
   Shared shared_;
   Children children_;
 };
@@ -379,9 +362,7 @@ MicroResult Run::operator()() {
   shared_.signals.over.store(true);
   const Time leave_until = monotonic_now() + kPatience;
   watch([&] {
-    bool all = true;
-    for (std::uint32_t cn = 0; cn < config_.cns; ++cn) all = children_.has_ended(cn) && all;
-    return !all && result.failures.empty() && monotonic_now() < leave_until;
+    return !children_.have_all_ended() && result.failures.empty() && monotonic_now() < leave_until;
   });
   for (const Measured& measured : shared_.measured) static_cast<Measured&>(result) += measured;
   if (config_.kill) {

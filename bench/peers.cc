@@ -16,6 +16,7 @@
 #include "base/prng.h"
 #include "bench/board.h"
 #include "bench/processes.h"
+#include "bench/temporary_names.h"
 #include "locks/family.h"
 #include "member_shm/compute_node.h"
 
@@ -173,7 +174,9 @@ void contend_with_declock(const std::string& name, const shm::ClusterConfig& clu
 
 class Comparison {
  public:
-  Comparison(const PeersConfig& config, std::string lock) : config_(config), lock_(std::move(lock)) {}
+  Comparison(const PeersConfig& config, std::string lock,
+             const std::function<void(std::string_view)>& progress)
+      : config_(config), lock_(std::move(lock)), progress_(progress) {}
 
   PeerResult run() {
     PeerResult result{.lock = lock_};
@@ -205,6 +208,7 @@ class Comparison {
 
   const PeersConfig& config_;
   std::string lock_;
+  const std::function<void(std::string_view)>& progress_;
   std::uint64_t lost_updates_ = 0;
 };
 
@@ -247,6 +251,7 @@ Comparison::Outcome Comparison::measure(std::uint32_t processes, double read_rat
   cluster.name = fmt::format("peers-{}", getpid());
   cluster.members = processes;
   cluster.mn_bytes = 4096;
+  const TemporaryNames names{cluster};
   {
     Children children;
     for (std::uint32_t i = 0; i < processes; ++i) {
@@ -255,9 +260,11 @@ Comparison::Outcome Comparison::measure(std::uint32_t processes, double read_rat
         be_process(part, arena, cluster, i, processes);
       });
     }
-    children.wait_for_all();
+    while (!children.have_all_ended()) {
+      if (progress_) progress_(lock_);
+      usleep(1000);
+    }
     const std::string failure = children.failure();
-    (void)shm::remove_cluster(cluster.directory, cluster.name);
     if (!failure.empty()) throw std::runtime_error(failure);
   }
   Outcome outcome;
@@ -289,8 +296,7 @@ std::vector<PeerResult> run_peers(const PeersConfig& config,
   std::vector<PeerResult> results;
   for (const std::string& lock : peer_names()) {
     if (config.lock != "all" && config.lock != lock) continue;
-    if (progress) progress(lock);
-    results.push_back(Comparison{config, lock}.run());
+    results.push_back(Comparison{config, lock, progress}.run());
   }
   return results;
 }

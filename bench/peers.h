@@ -34,7 +34,7 @@ struct PeerResult {
   std::uint64_t lost_updates = 0;
 };
 
-// Throws std::runtime_error.
+// Calls `progress` now and then with the lock that is measured; what it throws ends the run. Throws std::runtime_error.
 std::vector<PeerResult> run_peers(const PeersConfig& config,
                                   const std::function<void(std::string_view)>& progress);
 

@@ -84,6 +84,12 @@ std::string Children::failure() {
   return {};
 }
 
+bool Children::have_all_ended() {
+  bool all = true;
+  for (std::size_t i = 0; i < children_.size(); ++i) all = has_ended(i) && all;
+  return all;
+}
+
 void Children::wait_for_all() {
   for (Child& child : children_) reap(child, 0);
 }

@@ -33,6 +33,7 @@ class Children {
   // What the first child that failed said; empty: none has.
   std::string failure();
   void wait_for_all();
+  bool have_all_ended();
 
  private:
   struct Child {

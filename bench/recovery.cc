@@ -10,6 +10,7 @@
 #include "base/futex.h"
 #include "base/prng.h"
 #include "bench/processes.h"
+#include "bench/temporary_names.h"
 #include "hier/hier.h"
 #include "member_shm/compute_node.h"
 
@@ -58,11 +59,7 @@ RecoveryResult run_recovery(const RecoveryConfig& config,
   cluster.name = fmt::format("recovery-{}", getpid());
   cluster.members = config.processes + 1;  // a successor may come before a slot is free again
   cluster.mn_bytes = 4096;
-  struct Remove {
-    const shm::ClusterConfig& config;
-    ~Remove() { (void)shm::remove_cluster(config.directory, config.name); }
-  };
-  const Remove at_the_end{cluster};
+  const TemporaryNames names{cluster};
   Children children;
   std::vector<std::size_t> numbers;  // by holder: which child it is
   const auto start = [&] {

@@ -138,8 +138,13 @@ void ThreadWorker::rest() {
       looks_ = std::min(looks_ * 2, kLooksMax);
       return;
     }
-    if (soon && fire_timers()) return;
-    relax();
+    if (!soon) {
+      relax();
+    } else if (fire_timers()) {
+      return;
+    } else {
+      sched_yield();  // somebody polls: whoever it waits for may need this core
+    }
   }
   looks_ = std::max(looks_ / 2, kLooksMin);
   if (soon) {

@@ -24,7 +24,6 @@ class ShmStage final : public Stage {
     auto cluster = shm::Cluster::open_or_create(config_.cluster);
     EXPECT_TRUE(cluster) << cluster.error();
     cluster_.emplace(std::move(*cluster));
-    nodes_ = nodes;
   }
   ~ShmStage() override {
     EXPECT_TRUE(shm::remove_cluster(config_.cluster.directory, config_.cluster.name));
@@ -99,7 +98,6 @@ class ShmStage final : public Stage {
 
   member::ComputeNode::Config config_;
   std::optional<shm::Cluster> cluster_;
-  std::uint32_t nodes_ = 0;
   std::optional<Victim> victim_;
 };
 

@@ -60,9 +60,8 @@ class Segment {
   const SegmentHeader& header() const { return *static_cast<const SegmentHeader*>(base_); }
   // Behind the header.
   std::byte* data() const { return static_cast<std::byte*>(base_) + kHeaderBytes; }
-  // An open file description of its own, for locks. REQUIRES: the segment is still at `path`.
   const std::string& path() const { return path_; }
-  // Is it this file that has the name now?
+  // Is it this file that has the name now? It may have been removed, and made again.
   bool is_at_its_path() const;
 
  private:
