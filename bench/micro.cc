@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace declock::bench {
 namespace {
 
@@ -33,6 +35,39 @@ Result<void, std::string> validate_real(const MicroConfig& config) {
 
 std::string_view to_string(Fabric fabric) {
   return fabric == Fabric::sim ? "sim" : "shm";
+}
+
+namespace {
+
+std::uint64_t ns_of(Duration d) {
+  return static_cast<std::uint64_t>(d.ns);
+}
+
+}  // namespace
+
+void Measured::add_acquire(Duration waited, bool hottest) {
+  acquires += 1;
+  acquire_ns.add(ns_of(waited));
+  if (hottest) hottest_acquire_ns.add(ns_of(waited));
+}
+
+void Measured::add_overtakes(std::uint64_t count) {
+  overtakes.add(count);
+  overtakes_sum += count;
+  overtakes_counted_at += 1;
+}
+
+void Measured::add_operation(Duration took, Duration inside, Duration releasing) {
+  ops += 1;
+  op_ns.add(ns_of(took));
+  data_ns.add(ns_of(inside));
+  release_ns.add(ns_of(releasing));
+}
+
+void Measured::add_hand_over(Timestamp asked, std::optional<Timestamp> remote) {
+  local_hand_overs += 1;
+  const std::int32_t late_us = remote ? std::max(0, microseconds_between(*remote, asked)) : 0;
+  hand_over_late_us = std::max(hand_over_late_us, static_cast<std::uint64_t>(late_us));
 }
 
 Measured& Measured::operator+=(const Measured& other) {

@@ -88,6 +88,10 @@ struct Measured {
   std::uint64_t resets_done = 0, acquires_aborted = 0;  // over the whole run
   Histogram reset_ns;
 
+  void add_acquire(Duration waited, bool hottest);
+  void add_overtakes(std::uint64_t count);
+  void add_operation(Duration took, Duration inside, Duration releasing);
+  void add_hand_over(Timestamp asked, std::optional<Timestamp> remote);
   Measured& operator+=(const Measured& other);
 };
 

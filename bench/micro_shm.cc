@@ -112,9 +112,7 @@ class Crew final : public Host {
 
   // To the end of the run, on this thread.
   void run() {
-    Task<void> keeping = keep_house();
-    keeping.start();
-    worker_.run_until([&] { return keeping.done(); });
+    worker_.run([&] { return keep_house(); });
     for (shm::ShmEndpoint* endpoint : endpoints_) endpoint->observe(nullptr);
   }
   void clear() { clients_.clear(); }
@@ -131,18 +129,9 @@ class Crew final : public Host {
   }
   void entered(Client& client, std::uint64_t which, Mode mode, Duration waited) override {
     const bool counts = measuring_ && ++entries_ % kCountOvertakesOneIn == 0;
-    if (counts) {
-      const std::uint64_t overtakes = shared_.board.overtakes(client.index);
-      measured_.overtakes.add(overtakes);
-      measured_.overtakes_sum += overtakes;
-      measured_.overtakes_counted_at += 1;
-    }
+    if (counts) measured_.add_overtakes(shared_.board.overtakes(client.index));
     if (!shared_.board.entered(client.index, which, mode)) shared_.violations.fetch_add(1);
-    if (!measuring_) return;
-    const auto ns = static_cast<std::uint64_t>(waited.ns);
-    measured_.acquires += 1;
-    measured_.acquire_ns.add(ns);
-    if (which == 0) measured_.hottest_acquire_ns.add(ns);
+    if (measuring_) measured_.add_acquire(waited, which == 0);
   }
   void leaves(Client& client) override { shared_.board.leaves(client.index); }
   void updated(Client& client) override {
@@ -151,15 +140,12 @@ class Crew final : public Host {
   }
   void finished(Client&, Duration took, Duration inside, Duration releasing) override {
     if (!measuring_) return;
-    measured_.ops += 1;
+    measured_.add_operation(took, inside, releasing);
     if (workload_.config.kill) {
       const auto at =
           static_cast<std::size_t>((worker_.now() - shared_.measure_from()).ns / kTimelineBucket.ns);
       if (at < shared_.timeline.size()) shared_.timeline[at].fetch_add(1);
     }
-    measured_.op_ns.add(static_cast<std::uint64_t>(took.ns));
-    measured_.data_ns.add(static_cast<std::uint64_t>(inside.ns));
-    measured_.release_ns.add(static_cast<std::uint64_t>(releasing.ns));
   }
   void gave_up(Client& client, Errc error) override {
     shared_.board.line(client.index).error.store(static_cast<std::uint32_t>(error));
@@ -226,20 +212,16 @@ void be_compute_node(const MicroConfig& config, const shm::ClusterConfig& cluste
   if (!joined) throw std::runtime_error(joined.error());
   member::ComputeNode& node = **joined;
 
+  // Told under the mutex of the node's local locks.
   struct HandOvers final : hier::HandOverObserver {
-    explicit HandOvers(Measured& m) : measured(m) {}
     void handed_over(Timestamp asked, std::optional<Timestamp> remote) override {
-      measured.local_hand_overs += 1;
-      const std::int32_t late_us = remote ? std::max(0, microseconds_between(*remote, asked)) : 0;
-      measured.hand_over_late_us =
-          std::max(measured.hand_over_late_us, static_cast<std::uint64_t>(late_us));
+      counted.add_hand_over(asked, remote);
     }
-    Measured& measured;
+    Measured counted;
   };
   const std::span<Measured> mine =
       shared.measured.subspan(std::size_t{cn} * config.workers, config.workers);
-  Measured hand_overs_counted;
-  HandOvers hand_overs{hand_overs_counted};
+  HandOvers hand_overs;
   locks::FamilyConfig family_config = config.family();
   family_config.hand_overs = &hand_overs;
   family_config.patience = kLockPatience;
@@ -278,8 +260,7 @@ void be_compute_node(const MicroConfig& config, const shm::ClusterConfig& cluste
     crews[0].run();
   }
   node.stop();
-  mine[0].local_hand_overs = hand_overs_counted.local_hand_overs;
-  mine[0].hand_over_late_us = hand_overs_counted.hand_over_late_us;
+  mine[0] += hand_overs.counted;
   mine[0].local_table_bytes_max = family->local_table_bytes_max();
   add_resets(family->resets(), mine[0]);
   for (std::uint32_t w = 0; w < config.workers; ++w) {

@@ -190,10 +190,7 @@ void Micro::kill() {
 }
 
 void Micro::handed_over(Timestamp asked, std::optional<Timestamp> remote) {
-  if (!measuring()) return;
-  result_.local_hand_overs += 1;
-  const std::int32_t late_us = remote ? std::max(0, microseconds_between(*remote, asked)) : 0;
-  result_.hand_over_late_us = std::max(result_.hand_over_late_us, static_cast<std::uint64_t>(late_us));
+  if (measuring()) result_.add_hand_over(asked, remote);
 }
 
 void Micro::gave_up(Client& client, Errc error) {
@@ -203,15 +200,12 @@ void Micro::gave_up(Client& client, Errc error) {
 void Micro::finished(Client&, Duration took, Duration inside, Duration releasing) {
   last_finished_ = engine_.now();
   if (!measuring()) return;
-  result_.ops += 1;
+  result_.add_operation(took, inside, releasing);
   if (config_.kill) {
     result_
         .timeline[static_cast<std::size_t>((engine_.now() - measure_from_).ns / kTimelineBucket.ns)] +=
         1;
   }
-  result_.data_ns.add(static_cast<std::uint64_t>(inside.ns));
-  result_.release_ns.add(static_cast<std::uint64_t>(releasing.ns));
-  result_.op_ns.add(static_cast<std::uint64_t>(took.ns));
 }
 
 void Micro::leaves(Client& client) {
@@ -225,13 +219,8 @@ void Micro::entered(Client& client, std::uint64_t which, Mode mode, Duration wai
   client.inside = {which, mode};
   const audit::Fairness::Overtakes overtakes = fairness_.granted(client.index);
   if (!measuring()) return;
-  const auto ns = static_cast<std::uint64_t>(waited.ns);
-  result_.acquires += 1;
-  result_.acquire_ns.add(ns);
-  if (which == 0) result_.hottest_acquire_ns.add(ns);
-  result_.overtakes.add(overtakes.by_call);
-  result_.overtakes_sum += overtakes.by_call;
-  result_.overtakes_counted_at += 1;
+  result_.add_acquire(waited, which == 0);
+  result_.add_overtakes(overtakes.by_call);
   if (result_.fifo_violations) *result_.fifo_violations += overtakes.by_queue;
 }
 

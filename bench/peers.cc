@@ -32,6 +32,7 @@ constexpr std::uint32_t kBatch = 64;
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): each on a line of its own
 struct Arena {
   std::atomic<std::uint32_t> ready{0};
+  std::atomic<std::uint32_t> finished{0};
   std::atomic<std::int64_t> start_ns{0};
   alignas(64) std::uint64_t counter = 0;
   alignas(64) pthread_rwlock_t rwlock{};
@@ -72,6 +73,8 @@ class Part {
     tally_.ns = static_cast<double>((now - started_).ns);
     return now - started_ < config_.duration;
   }
+  void finish() { arena_.finished.fetch_add(1); }
+  bool all_have_finished() const { return arena_.finished.load() == processes_; }
   Mode next() { return random_.unit() < read_ratio_ ? Mode::shared : Mode::exclusive; }
   void calls(Mode mode) {
     if (board_ != nullptr) board_->called(index_, 0, mode, monotonic_now());
@@ -141,6 +144,9 @@ Task<void> contend(Worker& worker, Part& part, LockClient& lock, RemoteAddr addr
       if (!lock.release_at_once(hold)) CHECK(co_await lock.release(hold));
     }
   }
+  // The last hand-over may be under way yet, and somebody waits for it.
+  part.finish();
+  while (!part.all_have_finished()) co_await worker.sleep_for(microseconds(100));
 }
 
 void contend_with_declock(const std::string& name, const shm::ClusterConfig& cluster, Part& part,
@@ -160,12 +166,7 @@ void contend_with_declock(const std::string& name, const shm::ClusterConfig& clu
   std::vector<Endpoint*> endpoints{&node.endpoint(0)};
   std::unique_ptr<LockClient> client = family->client({index, 0, *endpoints[0], endpoints});
   node.start();
-  {
-    Task<void> task = contend(node.worker(0), part, *client, {MnId{0}, 0});
-    task.start();
-    // A while longer than it takes: the other's last release needs nobody, but its hand-over may come here.
-    node.worker(0).run_until([&] { return task.done(); });
-  }
+  node.worker(0).run([&] { return contend(node.worker(0), part, *client, {MnId{0}, 0}); });
   node.stop();
   client.reset();
   family.reset();

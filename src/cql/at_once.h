@@ -44,13 +44,15 @@ typename CqlLock<kRules>::AtOnce CqlLock<kRules>::enter_at_once(RemoteAddr lock,
     const std::lock_guard guard{self_.requests.mutex()};
     return waiting.state != Waiting::State::waits;
   });
-  if (soon && granted_alone(lock, mode, waiting, hold)) return {Verdict::held, word};
+  const Header found = shape_.header.decode(word);
+  if (soon && granted_alone(lock, mode, found, waiting, hold)) return {Verdict::held, word};
   return {Verdict::waits, word};
 }
 
 // The grant has come. If no other client of this member has come as well, it is a lone hold.
 template <Rules kRules>
-bool CqlLock<kRules>::granted_alone(RemoteAddr lock, Mode mode, const Waiting& waiting, Hold& hold) {
+bool CqlLock<kRules>::granted_alone(RemoteAddr lock, Mode mode, const Header& found,
+                                    const Waiting& waiting, Hold& hold) {
   const std::lock_guard guard{self_.requests.mutex()};
   Record& record = *self_.requests.find(lock);
   if (waiting.state != Waiting::State::granted || record.users > 0) return false;
@@ -58,13 +60,7 @@ bool CqlLock<kRules>::granted_alone(RemoteAddr lock, Mode mode, const Waiting& w
   record.entered.reset();
   record.held = waiting.key.ticket;
   record.lone = {mode, true, waiting.waiting_since};
-  hold.lock = lock;
-  hold.mode = mode;
-  hold.epoch = waiting.key.era.epoch;
-  hold.ticket = waiting.key.ticket;
-  hold.mn_incarnation = waiting.key.era.mn_incarnation;
-  hold.object_read = false;
-  hold.local_sequence = 0;
+  fill(hold, lock, mode, found, waiting.key.era.mn_incarnation);
   hold.expect_waiters = true;
   hold.waiting_since = waiting.waiting_since;
   return true;

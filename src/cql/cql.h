@@ -143,7 +143,8 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   // acquire.h
   Task<Result<Hold>> acquire_entered(RemoteAddr lock, Mode mode, AtOnce entered);
   Verdict verdict_on(Record& record, Mode mode, const Header& found, std::uint32_t incarnation) const;
-  bool granted_alone(RemoteAddr lock, Mode mode, const Waiting& waiting, Hold& hold);
+  bool granted_alone(RemoteAddr lock, Mode mode, const Header& found, const Waiting& waiting,
+                     Hold& hold);
   static void fill(Hold& hold, RemoteAddr lock, Mode mode, const Header& found,
                    std::uint32_t incarnation);
   static bool is_free(const Header& found, Mode mode) {

@@ -33,8 +33,9 @@ Task<Result<void>> CqlLock<kRules>::release(Hold hold, Op* object) {
 template <Rules kRules>
 void CqlLock<kRules>::no_longer_held(Record& record, Ticket ticket) {
   self_.requests.change(record, [&](Record& r) {
-    if (r.held == ticket) r.lone.reset();
-    if (r.held == ticket) r.held.reset();  // the next request of this member may hold the lock already
+    if (r.held != ticket) return;  // the next request of this member may hold the lock already
+    r.held.reset();
+    r.lone.reset();
   });
   answer_if_quiet(record);
 }

@@ -116,7 +116,7 @@ class Requests {
 
   // For those who do several things in one step.
   ShortLock& mutex() { return mutex_; }
-  // REQUIRES: the mutex is held; so for the next two.
+  // REQUIRES, for these three: the mutex is held.
   Record* find(RemoteAddr lock) { return records_.find(lock.packed()); }
   Record& find_or_insert(RemoteAddr lock) {
     Record* record = find(lock);

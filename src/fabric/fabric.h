@@ -111,7 +111,8 @@ struct Message {
 class Receiver {
  public:
   virtual ~Receiver() = default;
-  // Called from the worker's run loop, never inside a coroutine.
+  // Called from the worker's run loop; inside a coroutine only if it calls Worker::look_until(), and then nobody may be
+  // resumed before it returns: make_ready().
   virtual void on_message(EndpointId from, const Message& message) = 0;
 };
 

@@ -147,10 +147,7 @@ void ThreadWorker::rest() {
     }
   }
   looks_ = std::max(looks_ / 2, kLooksMin);
-  if (soon) {
-    sched_yield();
-    return;
-  }
+  if (soon) return;
   bell_.store(word(Bell::asleep));
   // Whoever has sent something before it could see that.
   if (!anything_to_do()) futex_wait(bell_, word(Bell::asleep), until);

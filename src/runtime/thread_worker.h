@@ -16,7 +16,9 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "runtime/task.h"
@@ -54,22 +56,24 @@ class ThreadWorker : public Worker {
     }
     if (next < kNever) on_away(next);
   }
-  // Runs the coroutine that make() gives, Task<T>, from its first to its last step on this thread. Its result.
+  // Runs the coroutine that make() gives, Task<T>, from its first to its last step, as this worker: nobody else may touch
+  // its frames and timers meanwhile. Its result.
   template <class Make>
   auto run(Make make) {
-    std::optional<decltype(make())> task;
-    std::optional<decltype(make().take())> result;
+    using T = decltype(make().take());
+    std::optional<Task<T>> task;
+    std::optional<std::conditional_t<std::is_void_v<T>, std::monostate, T>> result;
     run_until([&] {
       if (!task) {
         task.emplace(make());
         task->start();
       }
       if (!task->done()) return false;
-      result.emplace(task->take());
+      if constexpr (!std::is_void_v<T>) result.emplace(task->take());
       task.reset();
       return true;
     });
-    return std::move(*result);
+    if constexpr (!std::is_void_v<T>) return std::move(*result);
   }
   // Does what there is to do and does not wait, unless another thread runs this worker. The next moment at which
   // there will be something to do by itself.

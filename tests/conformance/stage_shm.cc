@@ -66,16 +66,7 @@ class ShmStage final : public Stage {
 
   static void play(member::ComputeNode& node, const Script& script) {
     node.start();
-    std::optional<Task<void>> task;
-    node.worker(0).run_until([&] {
-      if (!task) {
-        task.emplace(script(node.endpoint(0), node.membership(0)));
-        task->start();
-      }
-      if (!task->done()) return false;
-      task.reset();
-      return true;
-    });
+    node.worker(0).run([&] { return script(node.endpoint(0), node.membership(0)); });
   }
 
   // Returns when it is a member. No other thread is alive here, so a fork is safe.

@@ -94,16 +94,10 @@ void ShmMembership::look() {
   for (ViewListener* listener : listeners_) listener->on_view(view_);
 }
 
-Task<Result<void>> ShmMembership::refresh(Worker& worker) {
-  // Not inside a coroutine: listeners resume others.
-  struct Look {
-    static Task<Result<void>> run(Worker&, ShmMembership& self) {
-      self.look();
-      if (self.evicted_) co_return Failure{Errc::evicted};
-      co_return Result<void>{};
-    }
-  };
-  return Look::run(worker, *this);
+Task<Result<void>> ShmMembership::look_now(Worker&, ShmMembership& self) {
+  self.look();
+  if (self.evicted_) co_return Failure{Errc::evicted};
+  co_return Result<void>{};
 }
 
 Result<std::unique_ptr<ComputeNode>, std::string> ComputeNode::join(const Config& config,

@@ -25,7 +25,7 @@ class ShmMembership final : public Membership {
 
   const Member& self() const override { return self_; }
   const View& known() const override { return view_; }
-  Task<Result<void>> refresh(Worker& worker) override;
+  Task<Result<void>> refresh(Worker& worker) override { return look_now(worker, *this); }
   bool evicted() const override { return evicted_; }
   void listen(ViewListener* listener) override { listeners_.push_back(listener); }
   void unlisten(ViewListener* listener) override { std::erase(listeners_, listener); }
@@ -34,6 +34,8 @@ class ShmMembership final : public Membership {
   void look();
 
  private:
+  static Task<Result<void>> look_now(Worker& worker, ShmMembership& self);  // frames are the worker's
+
   const shm::Cluster& cluster_;
   Member self_;
   View view_;
