@@ -86,7 +86,7 @@ void ThreadWorker::make_ready(std::coroutine_handle<> coroutine) {
 }
 
 void ThreadWorker::wake() {
-  if (!ring(bell_)) on_away(Time{});
+  if (!ring_bell()) on_away(Time{});
 }
 
 bool ThreadWorker::turn() {
@@ -133,9 +133,10 @@ Time ThreadWorker::next_deadline() const {
 void ThreadWorker::rest() {
   const Time until = next_deadline();
   const bool soon = until < kNever && until - now() < kNotWorthSleeping;
-  for (std::uint32_t i = 0; i < looks_; ++i) {
+  const std::uint32_t looks = std::min(looks_, looks_max());
+  for (std::uint32_t i = 0; i < looks; ++i) {
     if (anything_to_do()) {
-      looks_ = std::min(looks_ * 2, kLooksMax);
+      looks_ = std::min(looks_ * 2, looks_max());
       return;
     }
     if (!soon) {
@@ -150,9 +151,13 @@ void ThreadWorker::rest() {
   if (soon) return;
   bell_.store(word(Bell::asleep));
   // Whoever has sent something before it could see that.
-  if (!anything_to_do()) futex_wait(bell_, word(Bell::asleep), until);
+  if (!anything_to_do()) sleep(until);
   bell_.store(word(Bell::running));
   (void)fire_timers();
+}
+
+void ThreadWorker::sleep(Time until) {
+  futex_wait(bell_, word(Bell::asleep), until);
 }
 
 bool ThreadWorker::look_for_a_while(bool (*done)(void*), void* argument) {

@@ -93,6 +93,13 @@ class ThreadWorker : public Worker {
   virtual Time look_again() const = 0;
   // Something is to be done at this time, and no thread is in run_until().
   virtual void on_away(Time when) = 0;
+  // For workers that wait for more than a futex: sleeps until somebody rings, something arrives, or `until`.
+  virtual void sleep(Time until);
+  // True: awake now. False: away.
+  virtual bool ring_bell() { return ring(bell_); }
+  // How often to look before sleeping, at most.
+  virtual std::uint32_t looks_max() const { return 2000; }
+  BellWord& bell() { return bell_; }
 
  private:
   bool look_for_a_while(bool (*done)(void*), void* argument) override;
@@ -122,7 +129,6 @@ class ThreadWorker : public Worker {
 
   // While a worker waits it looks this often, more often if that paid lately.
   static constexpr std::uint32_t kLooksMin = 64;
-  static constexpr std::uint32_t kLooksMax = 2000;
   static constexpr std::uint32_t kTurnsBetweenClocks = 32;
 
   BellWord& bell_;
@@ -132,7 +138,7 @@ class ThreadWorker : public Worker {
   std::map<std::pair<std::int64_t, std::uint64_t>, Timer*> timers_;  // by when, and which
   std::uint64_t timers_armed_ = 0;
   std::uint32_t turns_ = 0;
-  std::uint32_t looks_ = kLooksMax;
+  std::uint32_t looks_ = 2000;
 
   std::mutex inbox_mutex_;
   std::vector<std::coroutine_handle<>> inbox_;  // made ready by other threads

@@ -32,7 +32,9 @@ class Stage {
   virtual void set_victim(Victim victim) = 0;
 };
 
-// "sim" or "shm". With so many nodes.
+// "sim", "shm", "tcp" or "verbs". With so many nodes.
 std::unique_ptr<Stage> make_stage(const std::string& fabric, std::uint32_t nodes);
+// Why this machine has no such fabric; empty: it has.
+std::string why_not(const std::string& fabric);
 
 }  // namespace declock::conformance

@@ -98,8 +98,4 @@ std::unique_ptr<Stage> make_shm_stage(std::uint32_t nodes) {
   return std::make_unique<ShmStage>(nodes);
 }
 
-std::unique_ptr<Stage> make_stage(const std::string& fabric, std::uint32_t nodes) {
-  return fabric == "sim" ? make_sim_stage(nodes) : make_shm_stage(nodes);
-}
-
 }  // namespace declock::conformance

@@ -1,0 +1,285 @@
+#include "net/port.h"
+
+#include <algorithm>
+
+namespace declock::net {
+
+Port::Port(Config config, std::unique_ptr<Transport> transport, Worker& worker, Switchboard& switchboard)
+    : config_(config),
+      transport_(std::move(transport)),
+      worker_(worker),
+      switchboard_(switchboard),
+      behind_(worker.frames()) {}
+
+Port::~Port() {
+  behind_.clear();
+}
+
+void Port::add(NetEndpoint& endpoint) {
+  endpoints_.push_back(&endpoint);
+}
+
+Port::Link& Port::link(MnId mn) {
+  while (mn.value >= links_.size()) links_.emplace_back();
+  return links_[mn.value];
+}
+
+std::uint32_t Port::incarnation(MnId mn) const {
+  return mn.value < links_.size() ? links_[mn.value].incarnation : 1;
+}
+
+// ---------------------------------------------------------------- operations
+
+void Port::submit(Doorbell& doorbell) {
+  const MnId mn = doorbell.ops()[0]->addr.mn;
+  Link& over = link(mn);
+  if (evicted_) return doorbell.complete(Errc::evicted);
+  for (const Op* op : doorbell.ops()) {
+    if (op->incarnation != 0 && op->incarnation != over.incarnation)
+      return doorbell.complete(Errc::mn_restarted);
+  }
+  if (!over.is_open) return doorbell.complete(Errc::outcome_unknown);
+
+  if (spare_flights_.empty()) spare_flights_.push_back(std::make_unique<Flight>());
+  flights_.push_back(std::move(spare_flights_.back()));
+  spare_flights_.pop_back();
+  Flight& flight = *flights_.back();
+  flight.index = flights_.size() - 1;
+  flight.doorbell = &doorbell;
+  flight.connection = over.connection;
+  flight.since = worker_.now();
+  flight.is_posted = flight.ends = false;
+  flight.mn = mn;
+  flight.count = 0;
+  for (const Op* op : doorbell.ops()) {
+    // The caller's memory may be gone before the network is done with it, so it gets ours.
+    Work& work = flight.works[flight.count++];
+    work = {op->kind, op->addr.offset, transport_->take(op->words()), op->operand, op->expected};
+    if (op->kind == OpKind::write) std::copy(op->from.begin(), op->from.end(), work.local.begin());
+  }
+  over.unposted.push_back(&flight);
+  unposted_ += 1;
+  post_unposted(mn);
+  if (!watching_) {
+    watching_ = true;
+    behind_.spawn(watch_the_clock());
+  }
+}
+
+// In their order (F1).
+void Port::post_unposted(MnId mn) {
+  Link& over = link(mn);
+  while (!over.unposted.empty()) {
+    Flight& first = *over.unposted.front();
+    if (!transport_->post(first)) return;
+    first.is_posted = true;
+    over.unposted.pop_front();
+    unposted_ -= 1;
+  }
+}
+
+void Port::abandon(Doorbell& doorbell) {
+  for (const auto& flight : flights_) {
+    if (flight->doorbell == &doorbell) flight->doorbell = nullptr;
+  }
+}
+
+void Port::on_complete(Batch& batch, Errc status) {
+  Flight& flight = static_cast<Flight&>(batch);
+  // Ends this one too. One that is left over from an earlier connection has been ended.
+  if (status != Errc::ok && flight.connection == link(batch.mn).connection) break_link(batch.mn);
+  Doorbell* doorbell = flight.doorbell;
+  if (status == Errc::ok && doorbell != nullptr) {
+    for (std::size_t i = 0; i < batch.count; ++i) {
+      Op& op = *doorbell->ops()[i];
+      const std::span<std::uint64_t> local = batch.works[i].local;
+      if (op.kind == OpKind::read) std::copy(local.begin(), local.end(), op.into.begin());
+      if (is_atomic(op.kind)) op.old = local[0];
+    }
+  }
+  release(flight);
+  if (doorbell != nullptr) doorbell->complete(status);
+}
+
+void Port::release(Flight& flight) {
+  for (std::size_t i = 0; i < flight.count; ++i) transport_->give_back(flight.works[i].local);
+  flight.doorbell = nullptr;
+  const std::size_t index = flight.index;
+  spare_flights_.push_back(std::move(flights_[index]));
+  if (index + 1 < flights_.size()) {
+    flights_[index] = std::move(flights_.back());
+    flights_[index]->index = index;
+  }
+  flights_.pop_back();
+}
+
+void Port::break_link(MnId mn, Errc status) {
+  Link& over = link(mn);
+  if (!over.is_open) return;
+  over.is_open = false;
+  over.connection += 1;
+  transport_->drop(mn);
+  for (const auto& flight : flights_) {
+    if (flight->mn == mn) flight->ends = true;
+  }
+  unposted_ -= over.unposted.size();
+  std::deque<Flight*> never_posted = std::exchange(over.unposted, {});
+  // Each may post again, or destroy another that is about to be told: so one at a time, looked up each time.
+  for (;;) {
+    const auto next = std::find_if(flights_.begin(), flights_.end(),
+                                   [](const auto& f) { return f->ends && f->doorbell != nullptr; });
+    if (next == flights_.end()) break;
+    std::exchange((*next)->doorbell, nullptr)->complete(status);
+  }
+  for (Flight* flight : never_posted) release(*flight);
+}
+
+// Nothing says that a peer has died but that it does not answer.
+Task<void> Port::watch_the_clock() {
+  while (!flights_.empty()) {
+    co_await worker_.sleep_for(Duration{config_.patience.ns / 4});
+    const Time latest{worker_.now().ns - config_.patience.ns};
+    std::vector<MnId> late;
+    for (const auto& flight : flights_) {
+      if (flight->doorbell != nullptr && flight->since < latest) late.push_back(flight->mn);
+    }
+    for (const MnId mn : late) break_link(mn);
+  }
+  watching_ = false;
+}
+
+// ---------------------------------------------------------------- connections
+
+Port::Opened::~Opened() {
+  if (me) std::erase(port.link(mn).waiting, me);
+}
+
+void Port::Opened::await_suspend(std::coroutine_handle<> coroutine) {
+  me = coroutine;
+  port.link(mn).waiting.push_back(coroutine);
+}
+
+Task<Result<void>> Port::reopen(Worker&, Port& port, MnId mn) {
+  for (;;) {  // until the memory node is there
+    Link& over = port.link(mn);
+    if (port.evicted_) co_return Failure{Errc::evicted};
+    // Everything that was posted before it opened is closed for good.
+    if (over.is_open && over.incarnation >= port.switchboard_.incarnation(mn)) co_return Result<void>{};
+    port.attach(mn);
+    co_await Opened{port, mn};
+  }
+}
+
+void Port::attach(MnId mn) {
+  Link& over = link(mn);
+  if (evicted_ || over.is_attaching) return;
+  break_link(mn);
+  const Result<Blob, std::string> offer = transport_->offer(mn);
+  CHECK(offer);
+  over.is_attaching = true;
+  switchboard_.attach(config_.self.worker, mn, *offer);
+}
+
+void Port::on_attached(MnId mn, std::uint32_t incarnation, const Blob& answer) {
+  Link& over = link(mn);
+  over.is_attaching = false;
+  if (evicted_) return;
+  if (!transport_->connect(mn, answer)) return attach(mn);
+  over.incarnation = incarnation;
+  over.is_open = true;
+  wake_waiting(over);
+}
+
+void Port::wake_waiting(Link& over) {
+  for (const std::coroutine_handle<> coroutine : std::exchange(over.waiting, {}))
+    worker_.make_ready(coroutine);
+}
+
+void Port::lose(MnId mn) {
+  break_link(mn);
+}
+
+void Port::evict() {
+  if (evicted_) return;
+  evicted_ = true;
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    break_link(MnId{static_cast<std::uint16_t>(i)}, Errc::evicted);
+    wake_waiting(links_[i]);
+  }
+}
+
+// ---------------------------------------------------------------- messages
+
+const PeerAddresses* Port::find(Slot slot) const {
+  return slot.value < peers_.size() && !peers_[slot.value].workers.empty() ? &peers_[slot.value]
+                                                                            : nullptr;
+}
+
+void Port::on_peers(const std::vector<PeerAddresses>& peers) {
+  for (PeerAddresses& old : peers_) {
+    const bool stays = std::any_of(peers.begin(), peers.end(), [&](const PeerAddresses& p) {
+      return p.slot == old.slot && p.incarnation == old.incarnation;
+    });
+    if (stays) continue;
+    for (std::size_t w = 0; w < old.workers.size(); ++w)
+      transport_->forget({old.slot, old.incarnation, static_cast<std::uint16_t>(w)});
+    old.workers.clear();
+  }
+  for (const PeerAddresses& peer : peers) {
+    if (peer.slot.value >= peers_.size()) peers_.resize(peer.slot.value + 1u);
+    peers_[peer.slot.value] = peer;
+  }
+}
+
+void Port::send(EndpointId from, EndpointId to, const Message& message) {
+  const std::uint32_t number = to.value % config_.endpoints;
+  const PeerAddresses* peer = find(Slot{static_cast<std::uint16_t>(to.value / config_.endpoints)});
+  if (peer == nullptr) return;  // it has left
+  const auto worker = static_cast<std::uint16_t>(number % peer->workers.size());
+  const PeerId id{peer->slot, peer->incarnation, worker};
+  const Packet packet{peer->workers[worker].cookie, from, to, message};
+  // In order: not before what could not be sent yet.
+  const bool waits = std::any_of(unsent_.begin(), unsent_.end(), [&](const Unsent& u) { return u.to == id; });
+  if (waits || !transport_->send(id, peer->workers[worker].blob, packet)) unsent_.push_back({id, packet});
+}
+
+void Port::send_again() {
+  std::vector<Unsent> all;
+  all.swap(unsent_);
+  std::vector<PeerId> full;
+  for (const Unsent& u : all) {
+    const PeerAddresses* peer = find(u.to.slot);
+    if (peer == nullptr || peer->incarnation != u.to.incarnation) continue;  // gone
+    const bool waits = std::find(full.begin(), full.end(), u.to) != full.end();
+    if (!waits && transport_->send(u.to, peer->workers[u.to.worker].blob, u.packet)) continue;
+    if (!waits) full.push_back(u.to);
+    unsent_.push_back(u);
+  }
+}
+
+void Port::on_packet(const Packet& packet) {
+  if (packet.cookie != config_.cookie) return;  // from somebody who is no member
+  for (NetEndpoint* endpoint : endpoints_) {
+    if (endpoint->id() == packet.to) return endpoint->hear(packet.from, packet.message);
+  }
+}
+
+void Port::on_ask(const PeerId& peer, const Blob& blob) {
+  switchboard_.ask(config_.self.worker, peer, blob);
+}
+
+Result<Blob, std::string> Port::accept(const PeerId& from, const Blob& asked) {
+  return transport_->accept(from, asked);
+}
+
+bool Port::poll() {
+  if (!unsent_.empty()) send_again();
+  if (unposted_ > 0) {
+    for (std::size_t i = 0; i < links_.size(); ++i) {
+      if (links_[i].is_open) post_unposted(MnId{static_cast<std::uint16_t>(i)});
+    }
+  }
+  return transport_->poll(*this);
+}
+
+}  // namespace declock::net

@@ -1,0 +1,28 @@
+// The networks by their names: tcp, and verbs where it was built.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "net/transport.h"
+
+namespace declock::net {
+
+enum class Network : std::uint8_t { tcp, verbs };
+
+struct NetworkOptions {
+  Network network = Network::tcp;
+  // verbs; chosen by itself where nothing is said
+  std::string device{};
+  int port = 0;
+  int gid_index = -1;
+  int mtu = 0;
+};
+
+// `host`: the address of this machine to be reached at. An error says what is missing.
+Result<std::unique_ptr<Transport>, std::string> open_transport(const NetworkOptions& options, const std::string& host);
+Result<std::unique_ptr<Exposure>, std::string> open_exposure(const NetworkOptions& options, const std::string& host,
+                                                             std::span<std::byte> memory);
+
+}  // namespace declock::net

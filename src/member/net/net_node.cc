@@ -1,0 +1,414 @@
+#include "member_net/net_node.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/futex.h"
+
+namespace declock::member {
+
+using wire::LineId;
+
+namespace {
+
+std::uint64_t random_number() {
+  std::uint64_t number = 0;
+  CHECK(getrandom(&number, sizeof number, 0) == sizeof number);
+  return number;
+}
+
+std::chrono::nanoseconds as_chrono(Duration d) {
+  return std::chrono::nanoseconds{d.ns};
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- what a worker knows
+
+void NetMembership::hear(const View& view, bool evicted) {
+  if (view.number < view_.number && !evicted) return;
+  const bool is_news = view.number > view_.number || (evicted && !evicted_);
+  if (view.number > view_.number) view_ = view;
+  evicted_ = evicted_ || evicted;
+  if (!is_news) return;
+  const std::vector<ViewListener*> told = listeners_;
+  for (ViewListener* listener : told) listener->on_view(view_);
+  if (!evicted_) return;
+  for (const auto& [ask, coroutine] : std::exchange(asking_, {})) node_.worker(worker_).make_ready(coroutine);
+}
+
+void NetMembership::answered(std::uint64_t ask) {
+  const auto at = asking_.find(ask);
+  if (at == asking_.end()) return;
+  node_.worker(worker_).make_ready(at->second);
+  asking_.erase(at);
+}
+
+struct NetMembership::Answer {
+  NetMembership& self;
+  std::uint64_t number;
+  explicit Answer(NetMembership& s) : self(s), number(++s.asks_) {}
+  Answer(const Answer&) = delete;
+  Answer& operator=(const Answer&) = delete;
+  ~Answer() { self.asking_.erase(number); }
+  bool await_ready() const { return self.evicted_; }
+  void await_suspend(std::coroutine_handle<> me) {
+    self.asking_[number] = me;
+    self.node_.fetch(self.worker_, number);
+  }
+  void await_resume() const {}
+};
+
+Task<Result<void>> NetMembership::ask(Worker&, NetMembership& self) {
+  co_await Answer{self};  // ends: the coordinator answers, or whoever comes after it says that this node is evicted
+  if (self.evicted_) co_return Failure{Errc::evicted};
+  co_return Result<void>{};
+}
+
+// ---------------------------------------------------------------- joining and leaving
+
+NetNode::NetNode(const NetNodeConfig& config)
+    : config_(config), hub_(config.secret, *this, milliseconds(20)) {}
+
+Result<std::unique_ptr<NetNode>, std::string> NetNode::join(const NetNodeConfig& config) {
+  std::unique_ptr<NetNode> node{new NetNode{config}};
+  const Result<void, std::string> opened = node->open();
+  if (!opened) return Failure{opened.error()};
+  return node;
+}
+
+Result<void, std::string> NetNode::open() {
+  std::string host = config_.host;
+  if (host.empty()) {
+    const Result<std::string, std::string> towards = wire::local_host_towards(config_.coordinator);
+    if (!towards) return Failure{towards.error()};
+    host = *towards;
+  }
+  for (std::uint32_t i = 0; i < config_.workers; ++i) {
+    auto transport = config_.transport(host);
+    if (!transport) return Failure{transport.error()};
+    addresses_.push_back({(*transport)->address(), random_number()});
+    transports_.push_back(std::move(*transport));
+  }
+  const Join join{config_.endpoints, addresses_, config_.slot.value_or(Slot{Join::kAnySlot})};
+  ComputeLink::Events& events = *this;
+  if (config_.other_coordinator) {
+    link_ = config_.other_coordinator(hub_, events);
+  } else {
+    auto link = std::make_unique<NetComputeLink>(hub_, config_.coordinator, events);
+    net_link_ = link.get();
+    link_ = std::move(link);
+  }
+  hub_.post([this, join] { link_->join(join); });
+  hub_thread_ = std::thread{[this] { hub_.run(); }};
+  {
+    std::unique_lock guard{mutex_};
+    changed_.wait_for(guard, as_chrono(config_.patience), [&] { return joined_ || is_refused_; });
+    if (!joined_)
+      return Failure{refused_.empty() ? fmt::format("{} does not answer", to_string(config_.coordinator)) : refused_};
+  }
+  build(joined_->first, joined_->second);
+  return attach_all();
+}
+
+void NetNode::build(const MemberId& self, const ClusterState& state) {
+  id_ = self;
+  shape_ = state.shape;
+  self_ = {self.slot, self.incarnation, EndpointId{self.slot.value * shape_.endpoints}};
+  net::Switchboard& switchboard = *this;
+  dispatcher_rung_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  CHECK(dispatcher_rung_ >= 0);
+  for (std::uint32_t i = 0; i < config_.workers; ++i) {
+    workers_.push_back(std::make_unique<net::NetWorker>(
+        Prng{config_.seed, std::uint64_t{self.slot.value} << 8 | i},
+        [this](Time) { (void)eventfd_write(dispatcher_rung_, 1); }));
+    net::Port::Config port{{self.slot, self.incarnation.value, static_cast<std::uint16_t>(i)},
+                           addresses_[i].cookie,
+                           shape_.endpoints,
+                           std::max(shape_.lease, milliseconds(500))};
+    ports_.push_back(std::make_unique<net::Port>(port, std::move(transports_[i]), *workers_[i], switchboard));
+    workers_[i]->set_port(ports_[i].get());
+    memberships_.push_back(std::make_unique<NetMembership>(*this, i, self_, state.view()));
+  }
+  for (std::uint32_t i = 0; i < config_.endpoints; ++i) {
+    const std::uint32_t on = i % config_.workers;
+    endpoints_.push_back(std::make_unique<net::NetEndpoint>(EndpointId{self_.first_endpoint.value + i}, *workers_[on],
+                                                            *ports_[on]));
+  }
+  hub_.post([this, state] {
+    is_built_ = true;
+    take(state);
+  });
+}
+
+namespace {
+
+Task<bool> until_open(Worker& worker, net::Port& port, MnId mn, Time latest) {
+  port.attach(mn);
+  while (!port.is_open(mn) && worker.now() < latest) co_await worker.sleep_for(milliseconds(1));
+  co_return port.is_open(mn);
+}
+
+}  // namespace
+
+// To every memory node that is there.
+Result<void, std::string> NetNode::attach_all() {
+  const Time latest = monotonic_now() + config_.patience;
+  const std::vector<MnEntry>& mns = joined_->second.mns;
+  for (std::uint16_t mn = 0; mn < mns.size(); ++mn) {
+    for (std::uint32_t w = 0; w < config_.workers && !mns[mn].address.empty(); ++w) {
+      net::NetWorker& worker = *workers_[w];
+      if (worker.run([&] { return until_open(worker, *ports_[w], MnId{mn}, latest); })) continue;
+      const std::lock_guard guard{mutex_};
+      return Failure{refused_.empty() ? fmt::format("memory node {} at {} does not answer", mn, mns[mn].address)
+                                      : refused_};
+    }
+  }
+  return {};
+}
+
+NetNode::~NetNode() {
+  stop();
+  hub_.stop();
+  if (hub_thread_.joinable()) hub_thread_.join();
+  if (dispatcher_rung_ >= 0) close(dispatcher_rung_);
+}
+
+void NetNode::start() {
+  started_.store(true);
+  dispatcher_ = std::thread{[this] { dispatch_loop(); }};
+}
+
+void NetNode::stop() {
+  if (!dispatcher_.joinable() || stopping_.exchange(true)) return;
+  (void)eventfd_write(dispatcher_rung_, 1);
+  dispatcher_.join();
+}
+
+void NetNode::leave() {
+  CHECK(!dispatcher_.joinable());
+  hub_.post([this] { link_->leave(); });
+  std::unique_lock guard{mutex_};
+  changed_.wait_for(guard, as_chrono(shape_.lease), [&] { return has_left_; });
+}
+
+void NetNode::dispatch_loop() {
+  while (!stopping_.load()) {
+    Time next = ThreadWorker::kNever;
+    for (const auto& worker : workers_) next = std::min(next, worker->progress());
+    std::vector<pollfd> waits{{dispatcher_rung_, POLLIN, 0}};
+    for (std::size_t i = 0; i < workers_.size(); ++i) {
+      if (workers_[i]->is_away()) waits.push_back({ports_[i]->transport().wait_descriptor(), POLLIN, 0});
+    }
+    const std::int64_t left_ns = std::clamp<std::int64_t>((next - monotonic_now()).ns, 0, 1'000'000'000);
+    const timespec timeout{left_ns / 1'000'000'000, left_ns % 1'000'000'000};
+    (void)::ppoll(waits.data(), waits.size(), &timeout, nullptr);
+    std::uint64_t rung = 0;
+    if (waits[0].revents != 0) (void)!read(dispatcher_rung_, &rung, sizeof rung);
+  }
+}
+
+// ---------------------------------------------------------------- the coordinator's word, in the hub's loop
+
+void NetNode::on_joined(const MemberId& self, const ClusterState& state) {
+  hub_.set_tick(Duration{state.shape.lease.ns / 8});
+  const std::lock_guard guard{mutex_};
+  joined_.emplace(self, state);
+  changed_.notify_all();
+}
+
+void NetNode::on_refused(const std::string& why, bool final) {
+  const std::lock_guard guard{mutex_};
+  refused_ = why;
+  is_refused_ = is_refused_ || final;
+  changed_.notify_all();
+}
+
+void NetNode::on_left() {
+  const std::lock_guard guard{mutex_};
+  has_left_ = true;
+  changed_.notify_all();
+}
+
+template <class Job>
+void NetNode::on_workers(Job job) {
+  for (std::uint32_t w = 0; w < workers_.size(); ++w) workers_[w]->post([job, w] { job(w); });
+}
+
+void NetNode::on_evicted() {
+  if (is_evicted_ || !is_built_) return;
+  is_evicted_ = true;
+  link_->give_up();
+  on_workers([this](std::uint32_t w) {
+    // First the operations: whoever is told of the view finds that nothing works any more.
+    ports_[w]->evict();
+    memberships_[w]->hear(memberships_[w]->known(), true);
+  });
+  on_left();
+}
+
+void NetNode::on_state(std::uint64_t ask, const ClusterState& state) {
+  if (!is_built_) return;
+  if (state.number > state_.number) take(state);
+  if (!state_.has(id_.slot, id_.incarnation)) return on_evicted();
+  const auto at = fetches_.find(ask);
+  if (at == fetches_.end()) return;
+  const auto [worker, number] = at->second;
+  fetches_.erase(at);
+  workers_[worker]->post([this, worker = worker, number = number] { memberships_[worker]->answered(number); });
+}
+
+void NetNode::take(const ClusterState& state) {
+  if (state.number < state_.number) return;
+  state_ = state;
+  mns_.resize(std::max(mns_.size(), state.mns.size()));
+  for (std::uint16_t i = 0; i < state.mns.size(); ++i) {
+    const MnEntry& now = state.mns[i];
+    MnLine& mn = mns_[i];
+    incarnations_[i].store(std::max(incarnations_[i].load(), now.incarnation));
+    if (mn.address == now.address && mn.incarnation == now.incarnation) continue;
+    if (mn.line != 0) hub_.hang_up(mn.line);
+    mn.line = 0;
+    mn.address = now.address;
+    mn.incarnation = now.incarnation;
+    on_workers([this, i](std::uint32_t w) { ports_[w]->lose(MnId{i}); });
+    const auto at = wire::parse_host_port(now.address);
+    if (at) mn.line = hub_.dial(*at);
+    for (auto& [worker, attaching] : mn.attaching) attaching.second = monotonic_now();
+  }
+  const View view = state.view();
+  const std::vector<net::PeerAddresses> peers = state.peers();
+  on_workers([this, view, peers](std::uint32_t w) {
+    ports_[w]->on_peers(peers);
+    memberships_[w]->hear(view, false);
+  });
+}
+
+void NetNode::fetch(std::uint32_t worker, std::uint64_t ask) {
+  hub_.post([this, worker, ask] {
+    fetches_[++asked_] = {worker, ask};
+    link_->fetch(asked_);
+  });
+}
+
+// ---------------------------------------------------------------- memory nodes, in the hub's loop
+
+void NetNode::on_up(LineId line) {
+  if (net_link_ != nullptr && net_link_->is(line)) return net_link_->on_up();
+  for (MnLine& mn : mns_) {
+    if (mn.line == line) send_attaches(mn);
+  }
+}
+
+void NetNode::send_attaches(MnLine& mn) {
+  for (const auto& [worker, attaching] : mn.attaching)
+    hub_.send(mn.line, frame_of(Attach{id_, worker, attaching.first}));
+}
+
+void NetNode::on_down(LineId line, const std::string& why, bool refused) {
+  if (net_link_ != nullptr && (net_link_->is(line) || line == 0)) return net_link_->on_down(why, refused);
+  for (std::uint16_t i = 0; i < mns_.size(); ++i) {
+    if (mns_[i].line == line) on_workers([this, i](std::uint32_t w) { ports_[w]->lose(MnId{i}); });
+  }
+}
+
+void NetNode::on_frame(LineId line, const std::string& frame) {
+  if (net_link_ != nullptr && net_link_->is(line)) {
+    (void)net_link_->on_frame(frame);
+    return;
+  }
+  for (std::uint16_t i = 0; i < mns_.size(); ++i) {
+    if (mns_[i].line != line) continue;
+    (void)dispatch<Attached, Relay, Allocated, Refused>(frame, [&](const auto& message) { on(message, MnId{i}); });
+    return;
+  }
+}
+
+// A connection that cannot be made although its memory node is there: what was posted on the old one may yet take effect,
+// and others wait for this node to say that it does not (H21). Leaving is the only way to say so.
+void NetNode::on_tick(Time now) {
+  link_->on_tick(now);
+  const Duration patience = state_.shape.lease * 2 + seconds(1);
+  for (const MnLine& mn : mns_) {
+    for (const auto& [worker, attaching] : mn.attaching) {
+      if (!mn.address.empty() && now - attaching.second > patience) return on_evicted();
+    }
+  }
+}
+
+void NetNode::attach(std::uint16_t worker, MnId mn, const net::Blob& offer) {
+  hub_.post([this, worker, mn, offer] {
+    if (mn.value >= mns_.size()) mns_.resize(mn.value + 1u);
+    MnLine& to = mns_[mn.value];
+    to.attaching[worker] = {offer, monotonic_now()};
+    hub_.send(to.line, frame_of(Attach{id_, worker, offer}));
+  });
+}
+
+void NetNode::on(const Attached& attached, MnId mn) {
+  if (mns_[mn.value].attaching.erase(attached.worker) == 0 || attached.worker >= workers_.size()) return;
+  std::atomic<std::uint32_t>& newest = incarnations_[mn.value];
+  newest.store(std::max(newest.load(), attached.incarnation));
+  workers_[attached.worker]->post([this, attached, mn] {
+    ports_[attached.worker]->on_attached(mn, attached.incarnation, attached.answer);
+  });
+}
+
+void NetNode::on(const Refused& refused, MnId mn) {
+  if (refused.evicted) return on_evicted();
+  on_refused(fmt::format("memory node {}: {}", mn.value, refused.why), true);
+}
+
+void NetNode::on(const Allocated& allocated, MnId) {
+  const std::lock_guard guard{mutex_};
+  allocated_[allocated.ask] = allocated;
+  changed_.notify_all();
+}
+
+Result<RemoteAddr, std::string> NetNode::allocate(MnId mn, const std::string& name, std::uint64_t bytes,
+                                                  const std::string& use) {
+  const std::uint64_t ask = random_number();
+  const Allocate message{ask, name, bytes, use};
+  hub_.post([this, mn, message] {
+    if (mn.value < mns_.size()) hub_.send(mns_[mn.value].line, frame_of(message));
+  });
+  std::unique_lock guard{mutex_};
+  if (!changed_.wait_for(guard, as_chrono(config_.patience), [&] { return allocated_.contains(ask); }))
+    return Failure{fmt::format("memory node {} does not answer", mn.value)};
+  const Allocated answer = allocated_.extract(ask).mapped();
+  if (!answer.error.empty()) return Failure{fmt::format("memory node {}: {}", mn.value, answer.error)};
+  return RemoteAddr{mn, answer.offset};
+}
+
+// ---------------------------------------------------------------- connections between workers
+
+void NetNode::ask(std::uint16_t worker, const net::PeerId& peer, const net::Blob& blob) {
+  relay({id_, worker, {peer.slot, Incarnation{peer.incarnation}}, peer.worker, false, blob});
+}
+
+void NetNode::relay(const Relay& message) {
+  hub_.post([this, message] {
+    for (const MnLine& mn : mns_) {
+      if (mn.line == 0 || !hub_.is_up(mn.line)) continue;
+      return hub_.send(mn.line, frame_of(message));
+    }
+  });
+}
+
+void NetNode::on(const Relay& relayed, MnId) {
+  if (relayed.to != id_ || relayed.to_worker >= workers_.size()) return;
+  workers_[relayed.to_worker]->post([this, relayed] {
+    const net::PeerId from{relayed.from.slot, relayed.from.incarnation.value, relayed.from_worker};
+    net::Port& port = *ports_[relayed.to_worker];
+    if (relayed.is_answer) return port.on_accepted(from, relayed.blob);
+    const Result<net::Blob, std::string> accepted = port.accept(from, relayed.blob);
+    if (accepted) relay({id_, relayed.to_worker, relayed.from, relayed.from_worker, true, *accepted});
+  });
+}
+
+}  // namespace declock::member

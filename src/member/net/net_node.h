@@ -1,0 +1,178 @@
+// A compute node over a network: this process, as a member of a cluster that a coordinator looks after.
+//
+// Two threads of its own, which sleep unless they are needed: one talks to the coordinator and the memory nodes, the
+// other, the dispatcher, runs workers whose own threads are busy elsewhere.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "member/node.h"
+#include "member_net/links.h"
+#include "net/worker.h"
+#include "wire/hub.h"
+
+namespace declock::member {
+
+class NetNode;
+
+// What one worker knows of the cluster. Used from its thread alone.
+class NetMembership final : public Membership {
+ public:
+  NetMembership(NetNode& node, std::uint32_t worker, const Member& self, const View& view)
+      : node_(node), worker_(worker), self_(self), view_(view) {}
+
+  const Member& self() const override { return self_; }
+  const View& known() const override { return view_; }
+  Task<Result<void>> refresh(Worker& worker) override { return ask(worker, *this); }
+  bool evicted() const override { return evicted_; }
+  void listen(ViewListener* listener) override { listeners_.push_back(listener); }
+  void unlisten(ViewListener* listener) override { std::erase(listeners_, listener); }
+
+  void hear(const View& view, bool evicted);
+  void answered(std::uint64_t ask);
+
+ private:
+  struct Answer;
+  static Task<Result<void>> ask(Worker& worker, NetMembership& self);  // frames are the worker's
+
+  NetNode& node_;
+  std::uint32_t worker_;
+  Member self_;
+  View view_;
+  bool evicted_ = false;
+  std::uint64_t asks_ = 0;
+  std::map<std::uint64_t, std::coroutine_handle<>> asking_;
+  std::vector<ViewListener*> listeners_;
+};
+
+struct NetNodeConfig {
+  // Who decides who is a member: a memory node, or somebody else.
+  wire::HostPort coordinator;
+  std::function<std::unique_ptr<ComputeLink>(wire::Hub&, ComputeLink::Events&)> other_coordinator;
+  wire::Secret secret;
+  std::uint32_t workers = 1;
+  std::uint32_t endpoints = 1;  // number i belongs to worker i mod workers
+  std::optional<Slot> slot;     // this one, or any
+  std::uint64_t seed = 1;
+  std::string host;  // of this machine, where others reach it; empty: the one from which the coordinator is reached
+  std::function<Result<std::unique_ptr<net::Transport>, std::string>(const std::string& host)> transport;
+  Duration patience = seconds(10);  // with joining
+};
+
+class NetNode final : public Node,
+                      private wire::Hub::Handler,
+                      private ComputeLink::Events,
+                      private net::Switchboard {
+ public:
+  static Result<std::unique_ptr<NetNode>, std::string> join(const NetNodeConfig& config);
+  // As if the process had been killed, unless it has left: the others find out, and mend its locks.
+  ~NetNode() override;
+
+  void start() override;
+  void stop() override;
+  void leave() override;
+
+  const Member& self() const override { return self_; }
+  net::NetWorker& worker(std::uint32_t i) override { return *workers_[i]; }
+  NetMembership& membership(std::uint32_t worker) override { return *memberships_[worker]; }
+  net::NetEndpoint& endpoint(std::uint32_t i) override { return *endpoints_[i]; }
+  net::Transport& transport(std::uint32_t worker) { return ports_[worker]->transport(); }
+  const ClusterShape& shape() const { return shape_; }
+
+  // Memory on a memory node, by name: made, and zeroed, if there is none. Waits. An error says what is wrong.
+  Result<RemoteAddr, std::string> allocate(MnId mn, const std::string& name, std::uint64_t bytes,
+                                           const std::string& use);
+
+ private:
+  friend class NetMembership;
+  struct MnLine {
+    wire::LineId line = 0;
+    std::string address;
+    std::uint32_t incarnation = 0;
+    // By worker: what is to be attached, and since when.
+    std::map<std::uint16_t, std::pair<net::Blob, Time>> attaching;
+  };
+
+  explicit NetNode(const NetNodeConfig& config);
+  Result<void, std::string> open();
+  void build(const MemberId& self, const ClusterState& state);
+  Result<void, std::string> attach_all();
+
+  // From the hub's loop:
+  void on_up(wire::LineId line) override;
+  void on_frame(wire::LineId line, const std::string& frame) override;
+  void on_down(wire::LineId line, const std::string& why, bool refused) override;
+  void on_tick(Time now) override;
+  void on_joined(const MemberId& self, const ClusterState& state) override;
+  void on_state(std::uint64_t ask, const ClusterState& state) override;
+  void on_evicted() override;
+  void on_left() override;
+  void on_refused(const std::string& why, bool final) override;
+  void take(const ClusterState& state);
+  void send_attaches(MnLine& mn);
+  void on(const Attached& attached, MnId mn);
+  void on(const Relay& relay, MnId mn);
+  void on(const Allocated& allocated, MnId mn);
+  void on(const Refused& refused, MnId mn);
+
+  // From any thread:
+  void attach(std::uint16_t worker, MnId mn, const net::Blob& offer) override;
+  void ask(std::uint16_t worker, const net::PeerId& peer, const net::Blob& blob) override;
+  std::uint32_t incarnation(MnId mn) const override { return incarnations_[mn.value].load(); }
+  void fetch(std::uint32_t worker, std::uint64_t ask);
+  template <class Job>
+  void on_workers(Job job);
+  void relay(const Relay& relay);
+  void dispatch_loop();
+
+  NetNodeConfig config_;
+  wire::Hub hub_;
+  std::thread hub_thread_;
+  std::unique_ptr<ComputeLink> link_;
+  NetComputeLink* net_link_ = nullptr;  // the same, if it is of this kind
+
+  Member self_{};
+  MemberId id_{};
+  ClusterShape shape_;
+  std::vector<std::unique_ptr<net::Transport>> transports_;  // until they are the ports'
+  std::vector<WorkerAddress> addresses_;
+  std::vector<std::unique_ptr<net::NetWorker>> workers_;
+  std::vector<std::unique_ptr<NetMembership>> memberships_;  // by worker
+  std::vector<std::unique_ptr<net::Port>> ports_;            // by worker
+  std::vector<std::unique_ptr<net::NetEndpoint>> endpoints_;
+  std::array<std::atomic<std::uint32_t>, kMnsMax> incarnations_{};
+
+  // Of the hub's thread:
+  ClusterState state_;
+  std::vector<MnLine> mns_;
+  std::map<std::uint64_t, std::pair<std::uint32_t, std::uint64_t>> fetches_;  // by number: worker, and its own number
+  std::uint64_t asked_ = 0;
+  bool is_built_ = false;
+  bool is_evicted_ = false;
+
+  // For whoever waits outside.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<std::pair<MemberId, ClusterState>> joined_;
+  std::string refused_;
+  bool is_refused_ = false;
+  bool has_left_ = false;
+  std::map<std::uint64_t, Allocated> allocated_;
+
+  std::thread dispatcher_;
+  int dispatcher_rung_ = -1;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> started_{false};
+};
+
+}  // namespace declock::member

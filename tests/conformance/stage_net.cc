@@ -1,0 +1,153 @@
+// The memory node is a process, and so is a victim. Every other node is a thread with a slot of its own.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <optional>
+#include <thread>
+
+#include "conformance/stages.h"
+#include "member_net/net_node.h"
+#include "memnode/memory_node.h"
+#include "networks/networks.h"
+
+namespace declock::conformance {
+namespace {
+
+constexpr std::size_t kBytes = 1 << 16;
+
+class NetStage final : public Stage {
+ public:
+  NetStage(const net::NetworkOptions& network, std::uint32_t nodes) {
+    memory_ = static_cast<std::byte*>(
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    int port[2];
+    EXPECT_EQ(pipe(port), 0);
+    memory_node_ = fork();
+    if (memory_node_ == 0) be_memory_node(network, nodes, port[1]);
+    config_.coordinator.host = "127.0.0.1";
+    EXPECT_EQ(read(port[0], &config_.coordinator.port, 2), 2) << "the memory node did not start";
+    close(port[0]);
+    close(port[1]);
+    config_.transport = [network](const std::string& host) { return net::open_transport(network, host); };
+  }
+  ~NetStage() override {
+    kill(memory_node_, SIGKILL);
+    waitpid(memory_node_, nullptr, 0);
+    munmap(memory_, kBytes);
+  }
+
+  void run(std::vector<Script> scripts) override {
+    const pid_t killed = victim_ ? start_process(scripts[victim_->node]) : 0;
+    std::vector<std::unique_ptr<member::NetNode>> joined;  // all are there before the first begins
+    for (std::size_t i = 0; i < scripts.size(); ++i) joined.push_back(is_victim(i) ? nullptr : join(i));
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t i = 0; i < scripts.size(); ++i) {
+        if (joined[i] == nullptr) continue;
+        threads.emplace_back([&, i] { play(*joined[i], scripts[i]); });
+      }
+      if (killed != 0) {
+        while (!victim_->when()) usleep(100);  // bounded by the test's own time
+        kill(killed, SIGKILL);
+        waitpid(killed, nullptr, 0);
+      }
+    }
+    for (auto& node : joined) {
+      if (node == nullptr) continue;
+      node->stop();
+      node->leave();
+    }
+    victim_.reset();
+  }
+  std::uint64_t look(std::uint64_t offset) override {
+    return std::atomic_ref{reinterpret_cast<std::uint64_t*>(memory_)[offset / 8]}.load();
+  }
+  void set_victim(Victim victim) override { victim_ = std::move(victim); }
+
+ private:
+  bool is_victim(std::size_t i) const { return victim_ && victim_->node == i; }
+
+  [[noreturn]] void be_memory_node(const net::NetworkOptions& network, std::uint32_t nodes, int tell) const {
+    memnode::Config config;
+    config.shape.members = nodes;
+    config.shape.endpoints = 1;
+    config.shape.lease = milliseconds(500);
+    config.memory = {memory_, kBytes};
+    config.expose = [&](const std::string& host, std::span<std::byte> memory) {
+      return net::open_exposure(network, host, memory);
+    };
+    auto node = memnode::MemoryNode::open(config);
+    if (!node) {
+      fmt::print(stderr, "memory node: {}\n", node.error());
+      _exit(2);
+    }
+    const std::uint16_t port = (*node)->address().port;
+    (void)!write(tell, &port, 2);
+    (void)(*node)->run();
+    _exit(0);
+  }
+
+  std::unique_ptr<member::NetNode> join(std::size_t i) const {
+    member::NetNodeConfig config = config_;
+    config.slot = Slot{static_cast<std::uint16_t>(i)};
+    auto node = member::NetNode::join(config);
+    EXPECT_TRUE(node) << node.error();
+    return std::move(*node);
+  }
+
+  static void play(member::NetNode& node, const Script& script) {
+    node.start();
+    node.worker(0).run([&] { return script(node.endpoint(0), node.membership(0)); });
+  }
+
+  // Returns when it is a member. No other thread is alive here, so a fork is safe.
+  pid_t start_process(const Script& script) const {
+    int ready[2];
+    EXPECT_EQ(pipe(ready), 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      const std::unique_ptr<member::NetNode> node = join(victim_->node);
+      (void)!write(ready[1], "x", 1);
+      play(*node, script);
+      for (;;) pause();  // until it is killed
+    }
+    char byte = 0;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    return pid;
+  }
+
+  std::byte* memory_ = nullptr;
+  pid_t memory_node_ = 0;
+  member::NetNodeConfig config_;
+  std::optional<Victim> victim_;
+};
+
+}  // namespace
+
+std::unique_ptr<Stage> make_tcp_stage(std::uint32_t nodes) {
+  return std::make_unique<NetStage>(net::NetworkOptions{net::Network::tcp}, nodes);
+}
+
+std::unique_ptr<Stage> make_verbs_stage(std::uint32_t nodes) {
+  return std::make_unique<NetStage>(net::NetworkOptions{net::Network::verbs}, nodes);
+}
+
+std::unique_ptr<Stage> make_stage(const std::string& fabric, std::uint32_t nodes) {
+  if (fabric == "sim") return make_sim_stage(nodes);
+  if (fabric == "shm") return make_shm_stage(nodes);
+  return fabric == "tcp" ? make_tcp_stage(nodes) : make_verbs_stage(nodes);
+}
+
+std::string why_not(const std::string& fabric) {
+  if (fabric != "verbs") return {};
+  const auto transport = net::open_transport({net::Network::verbs}, "127.0.0.1");
+  return transport ? "" : transport.error();
+}
+
+}  // namespace declock::conformance
