@@ -55,10 +55,14 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
 
   if (hold.object_read) reads -= 1;
   write.incarnation = config.kill ? hold.mn_incarnation : 0;
-  Result<void> posted = co_await read_object(addr, object, reads);
+  Result<void> posted = co_await read_object(addr, object, reads, Purpose::data);
+  if (writes && posted && config.cs_ops == 1) {
+    // A section of one WRITE has no READ to learn the counter from.
+    const std::optional<std::uint64_t> counter = host.look(addr);
+    if (counter) object[0] = *counter;
+    if (!counter) posted = co_await read_object(addr, object, 1, Purpose::verify);
+  }
   if (writes && posted) {
-    // A section of one WRITE has no READ to learn the counter from; a look at the memory costs nothing.
-    if (config.cs_ops == 1) object[0] = host.look(addr);
     object[0] += 1;
     if (!config.piggyback) posted = co_await post_until_known(endpoint, write);
   }
@@ -83,9 +87,9 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
 }
 
 Task<Result<void>> Client::read_object(RemoteAddr addr, std::span<std::uint64_t> object,
-                                       std::uint32_t times) {
+                                       std::uint32_t times, Purpose purpose) {
   for (std::uint32_t i = 0; i < times; ++i) {
-    Op read = Op::read(addr, object, Purpose::data);
+    Op read = Op::read(addr, object, purpose);
     const Result<void> posted = co_await post_until_known(endpoint, read);
     if (!posted) co_return posted;
   }

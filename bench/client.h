@@ -60,8 +60,8 @@ class Host {
   virtual void updated(Client& client) = 0;
   virtual void finished(Client& client, Duration took, Duration inside, Duration releasing) = 0;
   virtual void gave_up(Client& client, Errc error) = 0;
-  // A look at a word that costs nothing.
-  virtual std::uint64_t look(RemoteAddr addr) = 0;
+  // A look at a word that costs nothing, where there is a way.
+  virtual std::optional<std::uint64_t> look(RemoteAddr addr) = 0;
 };
 
 // What all clients of a run share.
@@ -110,7 +110,8 @@ struct Client {
  private:
   Task<void> run();
   Task<Result<void>> operate(std::span<std::uint64_t> object);
-  Task<Result<void>> read_object(RemoteAddr addr, std::span<std::uint64_t> object, std::uint32_t times);
+  Task<Result<void>> read_object(RemoteAddr addr, std::span<std::uint64_t> object, std::uint32_t times,
+                                 Purpose purpose);
   Task<void> release_behind(Hold hold);
   void give_up(Errc error);
 };

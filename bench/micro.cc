@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 namespace declock::bench {
 namespace {
@@ -23,8 +24,16 @@ Result<void, std::string> validate_real(const MicroConfig& config) {
                                kProcessesMax)};
   }
   if (config.kill && config.kill->memory) {
-    return Failure{fmt::format(
-        "--kill mn: on {} the memory lives as long as the machine; accepted: cn:N@TIME", fabric)};
+    return Failure{fmt::format("--kill mn: on {} no memory node is restarted; accepted: cn:N@TIME", fabric)};
+  }
+  const bool on_network = config.fabric != Fabric::shm;
+  if (!exists_on(config.fabric, config.lock)) {
+    return Failure{fmt::format("shiftlock needs a masked compare-and-swap, which {} does not have; use --fabric sim or shm",
+                               fabric)};
+  }
+  if (!config.namespaces.empty() && (!on_network || config.namespaces.size() < 2)) {
+    return Failure{std::string{"--namespaces is for --fabric tcp: one for the memory nodes, and one or more for the "
+                               "compute nodes, as in mn,cn1,cn2"}};
   }
   if (config.cn_latency != 1)
     return Failure{fmt::format("--cn-latency is for --fabric sim, not {}", fabric)};
@@ -33,8 +42,24 @@ Result<void, std::string> validate_real(const MicroConfig& config) {
 
 }  // namespace
 
+namespace {
+constexpr std::array<std::string_view, 4> kFabricNames{"sim", "shm", "tcp", "verbs"};
+}  // namespace
+
 std::string_view to_string(Fabric fabric) {
-  return fabric == Fabric::sim ? "sim" : "shm";
+  return kFabricNames[static_cast<std::size_t>(fabric)];
+}
+
+std::optional<Fabric> fabric_of(std::string_view name) {
+  for (std::size_t i = 0; i < kFabricNames.size(); ++i) {
+    if (kFabricNames[i] == name) return static_cast<Fabric>(i);
+  }
+  return {};
+}
+
+bool exists_on(Fabric fabric, std::string_view lock) {
+  if (lock == "ideal") return fabric == Fabric::sim;
+  return lock != "shiftlock" || fabric == Fabric::sim || fabric == Fabric::shm;
 }
 
 namespace {
@@ -142,7 +167,7 @@ Result<void, std::string> validate(const MicroConfig& config) {
 }
 
 MicroResult run_micro(const MicroConfig& config, const std::function<void(double)>& progress) {
-  if (config.fabric == Fabric::shm) return run_micro_shm(config, progress);
+  if (config.fabric != Fabric::sim) return run_micro_real(config, progress);
   return run_micro(config, nullptr, progress);
 }
 

@@ -1,6 +1,6 @@
 // The microbenchmark: clients that acquire a lock in shared (or exclusive) mode, read (or update) the
 // object that it protects, and release it (paper section 6.1). In virtual time on the simulated fabric, or in
-// processes on this machine over shared memory.
+// processes on this machine over shared memory or a network.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,14 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "locks/family.h"
+#include "networks/networks.h"
 #include "sim/nic.h"
 
 namespace declock::bench {
 
-enum class Fabric : std::uint8_t { sim, shm };
+enum class Fabric : std::uint8_t { sim, shm, tcp, verbs };
 std::string_view to_string(Fabric fabric);
+std::optional<Fabric> fabric_of(std::string_view name);
 
 struct MicroConfig {
   Fabric fabric = Fabric::sim;
@@ -50,6 +52,10 @@ struct MicroConfig {
     Duration at{};
   };
   std::optional<Kill> kill{};
+  // On a network:
+  Duration lease = seconds(1);
+  net::NetworkOptions network{};  // its kind follows from the fabric
+  std::vector<std::string> namespaces{};  // of the network, for the memory nodes, and in turn for each CN; none: loopback
 
   locks::FamilyConfig family() const {
     locks::FamilyConfig config;
@@ -64,6 +70,9 @@ struct MicroConfig {
     return config;
   }
 };
+
+// The ideal lock exists in the simulator alone, and ShiftLock needs an operation that networks do not have here.
+bool exists_on(Fabric fabric, std::string_view lock);
 
 // What is wrong with a configuration as a whole, if anything; each option alone is in range.
 Result<void, std::string> validate(const MicroConfig& config);
@@ -121,8 +130,8 @@ MicroResult run_micro(const MicroConfig& config, std::unique_ptr<locks::LockFami
 inline constexpr Duration kTimelineBucket = milliseconds(10);
 void add_resets(const cql::ResetCounts& resets, Measured& measured);
 
-// In micro_shm.cc.
-MicroResult run_micro_shm(const MicroConfig& config, const std::function<void(double)>& progress);
+// In micro_real.cc.
+MicroResult run_micro_real(const MicroConfig& config, const std::function<void(double)>& progress);
 
 struct MicroRun {
   MicroConfig config;

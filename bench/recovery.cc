@@ -10,9 +10,8 @@
 #include "base/futex.h"
 #include "base/prng.h"
 #include "bench/processes.h"
-#include "bench/temporary_names.h"
+#include "bench/real_cluster.h"
 #include "hier/hier.h"
-#include "member_shm/compute_node.h"
 
 namespace declock::bench {
 namespace {
@@ -29,11 +28,10 @@ struct Stand {
 };
 
 // Waits for the lock, says so, and keeps it until it is killed.
-void be_process(const shm::ClusterConfig& cluster, std::uint64_t seed, std::uint32_t me, Stand& stand) {
-  auto joined = member::ComputeNode::join({cluster, seed});
-  if (!joined) throw std::runtime_error(joined.error());
-  member::ComputeNode& node = **joined;
-  const LockShape shape{cluster.members, cluster.members, QueueLayout::owner};
+void be_process(RealCluster& cluster, std::uint32_t members, std::uint32_t me, Stand& stand) {
+  const std::unique_ptr<member::Node> joined = cluster.join({});
+  member::Node& node = *joined;
+  const LockShape shape{members, members, QueueLayout::owner};
   const std::vector<hier::Station> stations{{&node.endpoint(0), &node.membership(0)}};
   hier::Node<> locks{shape, hier::Policy{}, cql::Options{.patience = kLockPatience}, stations};
   locks.worker(0).cql().start_patrol();
@@ -55,16 +53,19 @@ RecoveryResult run_recovery(const RecoveryConfig& config,
                             const std::function<void(std::uint32_t)>& progress) {
   SharedBytes memory{4096};
   Stand& stand = *memory.take<Stand>(1);
-  shm::ClusterConfig cluster;
-  cluster.name = fmt::format("recovery-{}", getpid());
-  cluster.members = config.processes + 1;  // a successor may come before a slot is free again
-  cluster.mn_bytes = 4096;
-  const TemporaryNames names{cluster};
+  MicroConfig shape;
+  shape.fabric = config.fabric;
+  shape.cns = config.processes + 1;  // a successor may come before a slot is free again
+  shape.workers = 1;
+  shape.seed = config.seed;
+  shape.lease = config.lease;
+  shape.network = config.network;
+  const std::unique_ptr<RealCluster> cluster = make_real_cluster(shape, 1, 4096);
   Children children;
   std::vector<std::size_t> numbers;  // by holder: which child it is
   const auto start = [&] {
     const auto me = static_cast<std::uint32_t>(numbers.size() + 1);
-    numbers.push_back(children.start([&, me] { be_process(cluster, config.seed + me, me, stand); }));
+    numbers.push_back(children.start([&, me] { be_process(*cluster, shape.cns, me, stand); }));
   };
   const auto wait_until = [&](const auto& done) {
     const Time latest = monotonic_now() + kPatience;
@@ -93,15 +94,24 @@ RecoveryResult run_recovery(const RecoveryConfig& config,
   return result;
 }
 
+namespace {
+
+// Shared memory needs none: the kernel knows who is dead.
+double lease_ms(const RecoveryResult& result) {
+  return result.config.fabric == Fabric::shm ? 0 : static_cast<double>(result.config.lease.ns) / 1e6;
+}
+
+}  // namespace
+
 std::string recovery_json(const RecoveryResult& result, std::string_view commit) {
   using Json = nlohmann::ordered_json;
   const auto ms = [&](unsigned permille) {
     return static_cast<double>(result.took_ns.quantile(permille)) / 1e6;
   };
   return Json{{"commit", commit},
-              {"fabric", "shm"},
+              {"fabric", to_string(result.config.fabric)},
               {"seed", result.config.seed},
-              {"config", {{"processes", result.config.processes}, {"kills", result.config.kills}}},
+              {"config", {{"processes", result.config.processes}, {"kills", result.config.kills}, {"lease_ms", lease_ms(result)}}},
               {"recovery_ms",
                {{"p50", ms(500)},
                 {"p99", ms(990)},
@@ -116,9 +126,10 @@ std::string recovery_summary(const RecoveryResult& result) {
     return static_cast<double>(result.took_ns.quantile(permille)) / 1e6;
   };
   return fmt::format(
-      "{} processes that want one lock, its holder killed {} times (seed {})\n"
+      "{} processes on {} that want one lock, its holder killed {} times (seed {}, lease {} ms)\n"
       "  from the kill to the next holder   p50 {:.1f}  p99 {:.1f}  max {:.1f} ms\n",
-      result.config.processes, result.config.kills, result.config.seed, ms(500), ms(990),
+      result.config.processes, to_string(result.config.fabric), result.config.kills, result.config.seed,
+      lease_ms(result), ms(500), ms(990),
       static_cast<double>(result.took_ns.max()) / 1e6);
 }
 

@@ -8,10 +8,14 @@
 #include <string_view>
 
 #include "base/histogram.h"
+#include "bench/micro.h"
 
 namespace declock::bench {
 
 struct RecoveryConfig {
+  Fabric fabric = Fabric::shm;
+  Duration lease = milliseconds(300);  // on a network
+  net::NetworkOptions network{};
   std::uint32_t processes = 4;
   std::uint32_t kills = 100;
   std::uint64_t seed = 1;

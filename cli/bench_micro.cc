@@ -49,7 +49,7 @@ std::vector<bench::MicroConfig> configurations(Options& options) {
   std::vector<bench::MicroConfig> configs;
   for (const std::string& name : locks::lock_names()) {
     if (config.lock != "all" && config.lock != name) continue;
-    if (config.lock == "all" && real && name == "ideal") continue;  // exists in the simulator alone
+    if (config.lock == "all" && !bench::exists_on(config.fabric, name)) continue;
     configs.push_back(config);
     configs.back().lock = name;
     const auto valid = bench::validate(configs.back());
@@ -124,10 +124,10 @@ Action add_bench_micro(CLI::App& bench) {
   app.add_option_function<std::string>(
          "--fabric",
          [&c](const std::string& name) {
-           c.fabric = name == "shm" ? bench::Fabric::shm : bench::Fabric::sim;
+           c.fabric = *bench::fabric_of(name);
          },
-         "Where to run: simulated, or processes on this machine over shared memory")
-      ->check(one_of({"sim", "shm"}))
+         "Where to run: simulated, or processes on this machine over shared memory, TCP or RDMA verbs")
+      ->check(one_of({"sim", "shm", "tcp", "verbs"}))
       ->default_str("sim");
   app.add_option("--lock", c.lock, "The lock; all: one after the other, and a table")
       ->check(one_of(accepted_locks()));
@@ -176,6 +176,13 @@ Action add_bench_micro(CLI::App& bench) {
          "DecLock: a compute node that dies, or a memory node that restarts, while measuring")
       ->check(kill_validator())
       ->type_name("cn:N@TIME|mn:N@TIME");
+  add_duration(app, "--lease", c.lease, "tcp, verbs: who is silent for so long is taken for dead",
+               milliseconds(10), seconds(3600));
+  app.add_option("--namespaces", c.namespaces,
+                 "tcp: network namespaces of this machine, one for the memory nodes, then those of the compute nodes")
+      ->delimiter(',')
+      ->type_name("NAME,NAME,..");
+  add_verbs_options(app, c.network);
   app.add_option("--nic", options->nic,
                  "The network's model: a name or a file ('declock nic' prints one)")
       ->type_name("NAME|FILE");

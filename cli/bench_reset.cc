@@ -16,19 +16,22 @@ namespace {
 
 struct Options {
   std::string fabric = "sim";
-  std::uint32_t processes = bench::RecoveryConfig{}.processes;
+  bench::RecoveryConfig recovery{};
   std::uint32_t resets = 100;
   std::uint64_t seed = 1;
   std::string json;
 };
 
-int run_shm(const Options& options) {
+int run_real(const Options& options) {
   const std::atomic<bool>& stop = interrupted();
   ResultFile json{options.json};
   bench::RecoveryResult result;
   {
     ProgressLine line;
-    const bench::RecoveryConfig config{options.processes, options.resets, options.seed};
+    bench::RecoveryConfig config = options.recovery;
+    config.fabric = *bench::fabric_of(options.fabric);
+    config.kills = options.resets;
+    config.seed = options.seed;
     result = bench::run_recovery(config, [&](std::uint32_t kills) {
       if (stop) throw CannotRun("interrupted; no result was written");
       line.show(fmt::format("{} of {} kills", kills, config.kills));
@@ -40,7 +43,7 @@ int run_shm(const Options& options) {
 }
 
 int run(const Options& options) {
-  if (options.fabric == "shm") return run_shm(options);
+  if (options.fabric != "sim") return run_real(options);
   const std::atomic<bool>& stop = interrupted();
   ResultFile json{options.json};
   std::vector<bench::ResetResult> results;
@@ -63,16 +66,19 @@ int run(const Options& options) {
 
 Action add_bench_reset(CLI::App& bench) {
   CLI::App& app = *bench.add_subcommand("reset",
-                                        "How long a reset takes; on shm, how long it takes from the "
+                                        "How long a reset takes; between processes, how long it takes from the "
                                         "death of a lock's holder to the next holder");
   auto options = std::make_shared<Options>();
   app.add_option("--fabric", options->fabric, "Where to run: simulated, or processes on this machine")
-      ->check(one_of({"sim", "shm"}));
+      ->check(one_of({"sim", "shm", "tcp", "verbs"}));
   app.add_option("--resets", options->resets,
-                 "Resets, by clients and compute nodes; on shm: holders that are killed")
+                 "sim: resets, by clients and compute nodes; otherwise: holders that are killed")
       ->check(whole_number(1, 100'000));
-  app.add_option("--processes", options->processes, "shm: processes that want the lock")
+  app.add_option("--processes", options->recovery.processes, "Not on sim: processes that want the lock")
       ->check(whole_number(2, 64));
+  add_duration(app, "--lease", options->recovery.lease, "tcp, verbs: who is silent for so long is taken for dead",
+               milliseconds(10), seconds(60));
+  add_verbs_options(app, options->recovery.network);
   app.add_option("--seed", options->seed, "The same seed gives the same run")
       ->check(whole_number(0, ~std::uint64_t{0}));
   app.add_option("--json", options->json, "Write the result there; - is standard output")

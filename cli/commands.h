@@ -24,6 +24,8 @@ Action add_bench_reset(CLI::App& bench);
 Action add_demo(CLI::App& program);
 Action add_doctor(CLI::App& program);
 Action add_explore(CLI::App& program);
+Action add_mn(CLI::App& program);
+Action add_secret(CLI::App& program);
 // By the names of its commands.
 std::vector<std::pair<std::string, Action>> add_shm(CLI::App& program);
 Action add_torture(CLI::App& program);

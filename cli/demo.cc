@@ -58,14 +58,15 @@ int run(const Options& options) {
   const bench::MicroConfig& base = options.config;
   fmt::print(
       "DecLock on this machine: {} processes x {} clients, {} locks (Zipf {}), {:.0f} % reads, over "
-      "shared memory\n\n",
-      base.cns, base.clients, base.locks, base.zipf, base.read_ratio * 100);
+      "{}\n\n",
+      base.cns, base.clients, base.locks, base.zipf, base.read_ratio * 100,
+      base.fabric == bench::Fabric::shm ? "shared memory" : to_string(base.fabric));
   fmt::print("1. All locks on the same workload, {} each\n\n", format_duration(base.duration));
   std::fflush(stdout);
   std::vector<bench::MicroRun> runs;
   bool safe = true;
   for (const std::string& name : locks::lock_names()) {
-    if (name == "ideal") continue;
+    if (!bench::exists_on(base.fabric, name)) continue;
     bench::MicroConfig config = base;
     config.lock = name;
     runs.push_back({config, run_one(config, name)});
@@ -123,6 +124,11 @@ Action add_demo(CLI::App& program) {
   c.locks = 50;
   c.zipf = 0.9;
   c.duration = seconds(1);
+  app.add_option_function<std::string>(
+         "--fabric", [&c](const std::string& name) { c.fabric = *bench::fabric_of(name); },
+         "What connects them: shared memory, TCP or RDMA verbs")
+      ->check(one_of({"shm", "tcp", "verbs"}))
+      ->default_str("shm");
   app.add_option("--cns", c.cns, "Processes")->check(whole_number(2, 64));
   app.add_option("--clients", c.clients, "Clients in each")->check(whole_number(1, 1024));
   app.add_option("--locks", c.locks, "Locks, each with an object")->check(whole_number(1, 1'000'000));

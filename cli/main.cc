@@ -56,7 +56,8 @@ int main(int argc, char** argv) {
       {"micro", add_bench_micro(bench)}, {"peers", add_bench_peers(bench)},
       {"reset", add_bench_reset(bench)}, {"explore", add_explore(program)},
       {"torture", add_torture(program)}, {"nic", add_nic(program)},
-      {"demo", add_demo(program)},       {"doctor", add_doctor(program)}};
+      {"demo", add_demo(program)},       {"doctor", add_doctor(program)},
+      {"mn", add_mn(program)},           {"secret", add_secret(program)}};
   for (const auto& [name, action] : add_shm(program)) actions.emplace(name, action);
   try {
     program.parse(argc, argv);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "networks/networks.h"
 
 namespace declock::cli {
 
@@ -21,5 +22,8 @@ CLI::Validator one_of(std::vector<std::string> names);
 // An option that takes a duration ("100ms") of at least `low` and at most `high`.
 CLI::Option* add_duration(CLI::App& app, const std::string& name, Duration& value,
                           const std::string& help, Duration low, Duration high);
+
+// Which device, port, GID and MTU a program uses on --fabric verbs.
+void add_verbs_options(CLI::App& app, net::NetworkOptions& options);
 
 }  // namespace declock::cli

@@ -44,6 +44,33 @@ std::string format_duration(Duration d) {
   return "0s";
 }
 
+namespace {
+constexpr std::array<std::string_view, 5> kByteUnits{"", "KiB", "MiB", "GiB", "TiB"};
+}  // namespace
+
+Result<std::uint64_t, std::string> parse_bytes(std::string_view text) {
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const std::string_view unit = text.substr(digits);
+  std::uint64_t count = 0;
+  const bool is_number =
+      std::from_chars(text.data(), text.data() + digits, count).ec == std::errc{} && digits > 0;
+  for (std::size_t i = 0; i < kByteUnits.size() && is_number; ++i) {
+    if (unit == kByteUnits[i] && count <= ~std::uint64_t{0} >> (10 * i)) return count << (10 * i);
+  }
+  return Failure{fmt::format("'{}' is no size; accepted is a whole number of bytes, or of KiB, MiB, GiB or TiB, as in "
+                             "512MiB",
+                             text)};
+}
+
+std::string format_bytes(std::uint64_t bytes) {
+  std::size_t unit = 0;
+  while (unit + 1 < kByteUnits.size() && bytes >= 1024 && bytes % 1024 == 0) {
+    bytes /= 1024;
+    unit += 1;
+  }
+  return fmt::format("{}{}{}", format_count(bytes), unit == 0 ? " bytes" : " ", kByteUnits[unit]);
+}
+
 std::string format_count(std::uint64_t n) {
   const std::string digits = fmt::to_string(n);
   std::string text;

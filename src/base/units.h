@@ -15,6 +15,10 @@ Result<Duration, std::string> parse_duration(std::string_view text);
 
 std::string format_duration(Duration d);
 
+// "4096", "64KiB", "512MiB", "1GiB", "2TiB".
+Result<std::uint64_t, std::string> parse_bytes(std::string_view text);
+std::string format_bytes(std::uint64_t bytes);
+
 // 1234567 -> "1,234,567"
 std::string format_count(std::uint64_t n);
 

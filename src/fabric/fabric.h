@@ -194,6 +194,14 @@ class Endpoint {
   FramePool& frames() { return worker_.frames(); }
   const OpCounts& counts() const { return counts_; }
 
+  // Told of every operation when it is posted; for checkers.
+  class Observer {
+   public:
+    virtual ~Observer() = default;
+    virtual void on_posted(const Op& op) = 0;
+  };
+  void observe(Observer* observer) { observer_ = observer; }
+
  protected:
   friend class Doorbell;
   virtual void ring(Doorbell& doorbell) = 0;
@@ -203,7 +211,10 @@ class Endpoint {
   virtual void transmit(EndpointId to, const Message& message) = 0;
 
   Receiver* receiver() const { return receiver_; }
-  void count(OpKind kind, Purpose purpose) { counts_.add(kind, purpose); }
+  void count(const Op& op) {
+    counts_.add(op.kind, op.purpose);
+    if (observer_ != nullptr) observer_->on_posted(op);
+  }
 
  private:
   static Op* pointer(Op& op) { return &op; }
@@ -212,6 +223,7 @@ class Endpoint {
   EndpointId id_;
   Worker& worker_;
   Receiver* receiver_ = nullptr;
+  Observer* observer_ = nullptr;
   OpCounts counts_;
 };
 
@@ -223,7 +235,7 @@ inline Doorbell::Doorbell(Endpoint& endpoint, std::initializer_list<Op*> ops) : 
     CHECK(op->addr.mn == ops_[0]->addr.mn);
     CHECK(op->addr.offset % 8 == 0 && op->words() > 0);
     CHECK(op->kind != OpKind::masked_compare_swap || endpoint.has_masked_compare_swap());
-    endpoint_.counts_.add(op->kind, op->purpose);
+    endpoint_.count(*op);
   }
   CHECK(count_ > 0);
   endpoint_.ring(*this);

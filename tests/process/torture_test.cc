@@ -34,7 +34,7 @@ class Torture : public testing::Test {
   }
 
   void start(std::size_t station) {
-    std::string arguments[] = {DECLOCK_PROCESS_CN, name_, path_, std::to_string(station),
+    std::string arguments[] = {DECLOCK_PROCESS_CN, "shm:" + name_, path_, std::to_string(station),
                                std::to_string(++started_)};
     char* argv[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(),
                     arguments[3].data(), arguments[4].data(), nullptr};
@@ -108,8 +108,7 @@ TEST_F(Torture, KilledAndStoppedProcessesCostNoUpdateAndNobodyElseItsLocks) {
   ASSERT_TRUE(cluster) << cluster.error();
   std::uint64_t acknowledged = 0;
   for (std::uint64_t lock = 0; lock < kLocks; ++lock) {
-    std::uint64_t of_lock = 0;
-    for (const Station& station : control_.stations) of_lock += station.acknowledged[lock].load();
+    const std::uint64_t of_lock = control_.acknowledged(1, lock);
     const std::uint64_t there = cluster->word({MnId{0}, kObjects + 64 * lock + 8}).load();
     EXPECT_GE(there, of_lock) << "acknowledged updates of lock " << lock << " are lost";
     EXPECT_LE(there, of_lock + kills * kClients);

@@ -17,17 +17,13 @@ Task<Result<void>> ShmEndpoint::reconnect(MnId) {
 }
 
 std::uint64_t ShmEndpoint::fetch_add_at_once(RemoteAddr addr, std::uint64_t delta, Purpose purpose) {
-  count(OpKind::fetch_add, purpose);
-  if (observer_ != nullptr) observer_->on_posted(Op::fetch_add(addr, delta, purpose));
+  count(Op::fetch_add(addr, delta, purpose));
   CHECK(cluster_.holds(addr, 1));
   return cluster_.word(addr).fetch_add(delta);
 }
 
 void ShmEndpoint::ring(Doorbell& doorbell) {
-  for (Op* op : doorbell.ops()) {
-    if (observer_ != nullptr) observer_->on_posted(*op);
-    perform(*op);
-  }
+  for (Op* op : doorbell.ops()) perform(*op);
   doorbell.complete(Errc::ok);
 }
 

@@ -28,14 +28,6 @@ class ShmEndpoint final : public Endpoint {
   bool anything_arrived() const { return mailbox_.anything_arrived(); }
   bool anything_unsent() const { return !unsent_.empty(); }
 
-  // Told of every operation when it is posted; for checkers.
-  class Observer {
-   public:
-    virtual ~Observer() = default;
-    virtual void on_posted(const Op& op) = 0;
-  };
-  void observe(Observer* observer) { observer_ = observer; }
-
  private:
   void ring(Doorbell& doorbell) override;
   void abandon(Doorbell&) override {}
@@ -47,7 +39,6 @@ class ShmEndpoint final : public Endpoint {
   const Cluster& cluster_;
   Sender self_;
   Mailbox& mailbox_;
-  Observer* observer_ = nullptr;
   // For mailboxes that were full. Bounded: a receiver has at most one request per lock and client to be told about.
   struct Unsent {
     EndpointId to;

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "member/membership.h"
+#include "member/node.h"
 #include "member_shm/slot_lock.h"
 #include "shm/cluster.h"
 #include "shm/endpoint.h"
@@ -46,7 +46,7 @@ class ShmMembership final : public Membership {
 // The members at one moment, from their words.
 View view_of(const shm::Cluster& cluster);
 
-class ComputeNode {
+class ComputeNode final : public Node {
  public:
   struct Config {
     shm::ClusterConfig cluster;
@@ -61,22 +61,18 @@ class ComputeNode {
   ComputeNode(const ComputeNode&) = delete;
   ComputeNode& operator=(const ComputeNode&) = delete;
   // As if the process had been killed, unless it has left: the others find out, and mend its locks.
-  ~ComputeNode();
+  ~ComputeNode() override;
 
-  // Locks are built on the endpoints between join() and start(), and taken down between stop() and the end. From
-  // start() on the others are watched, and they get answers.
-  void start();
-  void stop();
-
-  // REQUIRES: stopped, and nothing is held, waited for or under way.
-  void leave();
+  void start() override;
+  void stop() override;
+  void leave() override;
 
   const shm::Cluster& cluster() const { return cluster_; }
-  const Member& self() const { return self_; }
+  const Member& self() const override { return self_; }
   std::uint32_t workers() const { return cluster_.shape().workers; }
-  shm::ShmWorker& worker(std::uint32_t i) { return *workers_[i]; }
-  Membership& membership(std::uint32_t worker) { return *memberships_[worker]; }
-  shm::ShmEndpoint& endpoint(std::uint32_t i) { return *endpoints_[i]; }
+  shm::ShmWorker& worker(std::uint32_t i) override { return *workers_[i]; }
+  Membership& membership(std::uint32_t worker) override { return *memberships_[worker]; }
+  shm::ShmEndpoint& endpoint(std::uint32_t i) override { return *endpoints_[i]; }
 
  private:
   ComputeNode(shm::Cluster cluster, SlotLock lock, const Member& self, const Config& config);

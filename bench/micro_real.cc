@@ -1,4 +1,5 @@
-// The microbenchmark between processes on this machine: one per compute node, each with workers and clients.
+// The microbenchmark between processes on this machine, over shared memory or a network: one process per compute node,
+// each with workers and clients.
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -13,8 +14,7 @@
 #include "bench/board.h"
 #include "bench/client.h"
 #include "bench/processes.h"
-#include "bench/temporary_names.h"
-#include "member_shm/compute_node.h"
+#include "bench/real_cluster.h"
 
 namespace declock::bench {
 namespace {
@@ -70,7 +70,7 @@ struct Shared {
 
 // Watches what one acquisition costs at most. Clients that share an endpoint are told apart by their locks: a compute
 // node has at most one request for each.
-class AcquireCosts final : public shm::ShmEndpoint::Observer {
+class AcquireCosts final : public Endpoint::Observer {
  public:
   AcquireCosts(const Placement& placement, std::uint64_t locks, bool shared, Measured& measured)
       : placement_(placement), counts_(shared ? locks : 1), shared_(shared), measured_(measured) {}
@@ -96,11 +96,11 @@ class AcquireCosts final : public shm::ShmEndpoint::Observer {
 // One worker of a compute node, with its clients.
 class Crew final : public Host {
  public:
-  Crew(const Workload& workload, Shared& shared, const shm::Cluster& cluster, shm::ShmWorker& worker,
+  Crew(const Workload& workload, Shared& shared, RealCluster& cluster, ThreadWorker& worker,
        Measured& measured)
       : workload_(workload), shared_(shared), cluster_(cluster), worker_(worker), measured_(measured) {}
 
-  void add(shm::ShmEndpoint& endpoint, bool is_shared) {
+  void add(Endpoint& endpoint, bool is_shared) {
     endpoints_.push_back(&endpoint);
     costs_.push_back(std::make_unique<AcquireCosts>(workload_.placement, workload_.config.locks,
                                                     is_shared, measured_));
@@ -113,7 +113,7 @@ class Crew final : public Host {
   // To the end of the run, on this thread.
   void run() {
     worker_.run([&] { return keep_house(); });
-    for (shm::ShmEndpoint* endpoint : endpoints_) endpoint->observe(nullptr);
+    for (Endpoint* endpoint : endpoints_) endpoint->observe(nullptr);
   }
   void clear() { clients_.clear(); }
 
@@ -150,21 +150,21 @@ class Crew final : public Host {
   void gave_up(Client& client, Errc error) override {
     shared_.board.line(client.index).error.store(static_cast<std::uint32_t>(error));
   }
-  std::uint64_t look(RemoteAddr addr) override { return cluster_.word(addr).load(); }
+  std::optional<std::uint64_t> look(RemoteAddr addr) override { return cluster_.look(addr); }
 
   OpCounts counts() const {
     OpCounts sum;
-    for (const shm::ShmEndpoint* endpoint : endpoints_) sum += endpoint->counts();
+    for (const Endpoint* endpoint : endpoints_) sum += endpoint->counts();
     return sum;
   }
   Task<void> keep_house();
 
   const Workload& workload_;
   Shared& shared_;
-  const shm::Cluster& cluster_;
-  shm::ShmWorker& worker_;
+  RealCluster& cluster_;
+  ThreadWorker& worker_;
   Measured& measured_;
-  std::vector<shm::ShmEndpoint*> endpoints_;
+  std::vector<Endpoint*> endpoints_;
   std::vector<std::unique_ptr<AcquireCosts>> costs_;  // by endpoint
   std::deque<Client> clients_;
   bool measuring_ = false;
@@ -193,24 +193,10 @@ Task<void> Crew::keep_house() {
   }
 }
 
-shm::ClusterConfig cluster_config(const MicroConfig& config, const locks::LockFamily& family,
-                                  const Placement& placement) {
-  shm::ClusterConfig cluster;
-  cluster.name = fmt::format("bench-{}", getpid());
-  cluster.members = config.cns;
-  cluster.workers = config.workers;
-  cluster.endpoints = family.endpoint_per_worker() ? config.workers : config.clients;
-  cluster.mns = config.mns;
-  cluster.mn_bytes = placement.bytes();
-  return cluster;
-}
-
 // The life of a compute node's process.
-void be_compute_node(const MicroConfig& config, const shm::ClusterConfig& cluster, std::uint32_t cn,
-                     Shared& shared) {
-  auto joined = member::ComputeNode::join({cluster, config.seed}, Slot{static_cast<std::uint16_t>(cn)});
-  if (!joined) throw std::runtime_error(joined.error());
-  member::ComputeNode& node = **joined;
+void be_compute_node(const MicroConfig& config, RealCluster& cluster, std::uint32_t cn, Shared& shared) {
+  const std::unique_ptr<member::Node> joined = cluster.join(cn);
+  member::Node& node = *joined;
 
   // Told under the mutex of the node's local locks.
   struct HandOvers final : hier::HandOverObserver {
@@ -237,13 +223,13 @@ void be_compute_node(const MicroConfig& config, const shm::ClusterConfig& cluste
   const Workload workload{config, placement, zipf};
 
   std::vector<Endpoint*> endpoints;
-  for (std::uint32_t i = 0; i < cluster.endpoints; ++i) endpoints.push_back(&node.endpoint(i));
+  for (std::uint32_t i = 0; i < cluster.endpoints(); ++i) endpoints.push_back(&node.endpoint(i));
   std::deque<Crew> crews;
   for (std::uint32_t w = 0; w < config.workers; ++w) {
-    crews.emplace_back(workload, shared, node.cluster(), node.worker(w), mine[w]);
+    crews.emplace_back(workload, shared, cluster, node.worker(w), mine[w]);
   }
   const bool endpoint_shared = family->endpoint_per_worker();
-  for (std::uint32_t i = 0; i < cluster.endpoints; ++i)
+  for (std::uint32_t i = 0; i < cluster.endpoints(); ++i)
     crews[i % config.workers].add(node.endpoint(i), endpoint_shared);
   for (std::uint32_t i = 0; i < config.clients; ++i) {
     const std::uint32_t on = i % config.workers;
@@ -279,9 +265,9 @@ class Run {
         progress_(progress),
         family_(locks::make_family(config.family())),
         placement_(config, family_->stride()),
-        cluster_config_(cluster_config(config, *family_, placement_)),
-        names_(cluster_config_),
-        shared_(config) {}
+        shared_(config),
+        cluster_(make_real_cluster(
+            config, family_->endpoint_per_worker() ? config.workers : config.clients, placement_.bytes())) {}
 
   MicroResult operator()();
 
@@ -290,7 +276,8 @@ class Run {
   template <class Going>
   void watch(Going going) {
     while (going()) {
-      const std::string failure = children_.failure();
+      std::string failure = cluster_->failure();
+      if (failure.empty()) failure = children_.failure();
       if (!failure.empty()) throw std::runtime_error(failure);
       const double part = shared_.signals.start_ns.load() == 0
                               ? 0
@@ -307,21 +294,18 @@ class Run {
   const std::function<void(double)>& progress_;
   std::unique_ptr<locks::LockFamily> family_;
   Placement placement_;
-  shm::ClusterConfig cluster_config_;
-  TemporaryNames names_;
   Shared shared_;
+  std::unique_ptr<RealCluster> cluster_;
   Children children_;
 };
 
 MicroResult Run::operator()() {
   const Time began = monotonic_now();
-  auto cluster = shm::Cluster::open_or_create(cluster_config_);
-  if (!cluster) throw std::runtime_error(cluster.error());
   for (std::uint32_t cn = 0; cn < config_.cns; ++cn) {
-    children_.start([&, cn] { be_compute_node(config_, cluster_config_, cn, shared_); });
+    children_.start([&, cn] { be_compute_node(config_, *cluster_, cn, shared_); });
   }
   watch([&] { return shared_.signals.ready.load() < config_.cns; });
-  names_.remove();
+  cluster_->all_have_joined();
   shared_.signals.start_ns.store((monotonic_now() + milliseconds(5)).ns);
   if (config_.kill) {
     const Time when = shared_.measure_from() + config_.kill->at;
@@ -356,7 +340,7 @@ MicroResult Run::operator()() {
       lost += static_cast<std::int64_t>(shared_.board.line(i).updates.load());
     }
     for (std::uint64_t i = 0; i < config_.locks; ++i) {
-      lost -= static_cast<std::int64_t>(cluster->word(placement_.object(i)).load());
+      lost -= static_cast<std::int64_t>(cluster_->word(placement_.object(i)));
     }
     result.lost_updates = lost;
   }
@@ -382,7 +366,7 @@ std::uint32_t Run::clients_left() {
 
 }  // namespace
 
-MicroResult run_micro_shm(const MicroConfig& config, const std::function<void(double)>& progress) {
+MicroResult run_micro_real(const MicroConfig& config, const std::function<void(double)>& progress) {
   return Run{config, progress}();
 }
 
