@@ -165,7 +165,7 @@ void MemoryNode::on_state(std::uint64_t ask, const member::ClusterState& state) 
   if (state.number >= state_.number || state.shape.id != state_.shape.id) state_ = state;
   std::vector<PendingAttach> pending;
   pending.swap(pending_);
-  for (const PendingAttach& p : pending) try_attach(p, ask == asks_);
+  for (const PendingAttach& p : pending) try_attach(p, ask);
 }
 
 void MemoryNode::on_fence(const MemberId& member) {
@@ -193,10 +193,11 @@ void MemoryNode::on_refused(const std::string& why) {
 // ---------------------------------------------------------------- what compute nodes ask for
 
 void MemoryNode::on(const member::Attach& attach, LineId line) {
-  try_attach({line, attach}, false);
+  try_attach({line, attach, 0}, 0);
 }
 
-void MemoryNode::try_attach(const PendingAttach& pending, bool state_is_fresh) {
+// `answered`: the fetch whose answer the state is, or 0.
+void MemoryNode::try_attach(const PendingAttach& pending, std::uint64_t answered) {
   const member::Attach& attach = pending.attach;
   const MemberId& self = attach.self;
   const auto fenced = fenced_.find(self.slot);
@@ -205,11 +206,12 @@ void MemoryNode::try_attach(const PendingAttach& pending, bool state_is_fresh) {
   }
   if (incarnation_ == 0 || !state_.has(self.slot, self.incarnation)) {
     // Perhaps it has just joined. It must be in the view before it has access (H30).
-    if (state_is_fresh && incarnation_ != 0)
+    if (pending.ask != 0 && answered >= pending.ask)
       return hub_.send(pending.line, member::frame_of(member::Refused{true, ""}));
     pending_.push_back(pending);
-    if (incarnation_ != 0) link_->fetch(++asks_);
-    return;
+    if (pending.ask != 0 || incarnation_ == 0) return;
+    pending_.back().ask = ++asks_;
+    return link_->fetch(asks_);
   }
   const net::PeerId peer{self.slot, self.incarnation.value, attach.worker};
   const Result<net::Blob, std::string> answer = exposure_->open(peer, attach.offer);

@@ -57,6 +57,7 @@ class MemoryNode final : private wire::Hub::Handler,
   struct PendingAttach {
     wire::LineId line;
     member::Attach attach;
+    std::uint64_t ask;  // the number of the fetch that will tell whether it is a member
   };
 
   explicit MemoryNode(const Config& config);
@@ -77,7 +78,7 @@ class MemoryNode final : private wire::Hub::Handler,
   void on(const member::Attach& attach, wire::LineId line);
   void on(const member::Relay& relay, wire::LineId line);
   void on(const member::Allocate& allocate, wire::LineId line);
-  void try_attach(const PendingAttach& pending, bool state_is_fresh);
+  void try_attach(const PendingAttach& pending, std::uint64_t answered);
   member::Allocated find_or_make(const member::Allocate& allocate);
   void start_afresh();
 

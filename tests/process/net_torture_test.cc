@@ -40,6 +40,7 @@ class NetTorture : public testing::Test {
     auto mn = std::make_unique<Program>(arguments);
     EXPECT_TRUE(mn->says(" serves, incarnation ")) << mn->output();
     if (id == 0) port_ = port_of(mn->output());
+    running_mn_ = mn.get();
     return mn;
   }
   static std::string port_of(const std::string& output) {
@@ -63,10 +64,16 @@ class NetTorture : public testing::Test {
       if (i == except) continue;
       while (control_.stations[i].operations.load() == before[i]) {
         ASSERT_LT(monotonic_now().ns, latest.ns)
-            << "process " << i << " waits for ever: " << processes_[i]->output();
+            << "process " << i << " waits for ever: " << processes_[i]->output() << "\n"
+            << mn_log();
         usleep(500);
       }
     }
+  }
+
+  std::string mn_log() {
+    const std::string all = running_mn_ == nullptr ? "" : running_mn_->output();
+    return all.substr(all.size() - std::min<std::size_t>(all.size(), 2000));
   }
 
   void stop_all() {
@@ -115,6 +122,7 @@ class NetTorture : public testing::Test {
   TemporaryDirectory directory_;
   Control& control_;
   std::string port_;
+  Program* running_mn_ = nullptr;  // the last that was started
   std::vector<std::unique_ptr<Program>> processes_;
   std::uint64_t started_ = 0;
   std::uint64_t updates_ = 0;

@@ -70,6 +70,7 @@ class Port final : private Transport::Sink {
   // From the compute node, on this worker.
   void attach(MnId mn);
   bool is_open(MnId mn) { return link(mn).is_open; }
+  bool is_evicted() const { return evicted_; }
   void on_attached(MnId mn, std::uint32_t incarnation, const Blob& answer);
   // The memory node is gone, or was cut off.
   void lose(MnId mn);

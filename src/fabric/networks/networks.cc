@@ -41,7 +41,7 @@ Result<std::unique_ptr<Exposure>, std::string> open_exposure(const NetworkOption
                                                              std::span<std::byte> memory) {
   if (options.network == Network::tcp) return as<Exposure>(ofi::OfiExposure::open_on(host, memory));
 #if DECLOCK_VERBS
-  return as<Exposure>(verbs::VerbsExposure::open_on(verbs_config(options), memory));
+  return as<Exposure>(verbs::VerbsExposure::expose(verbs_config(options), memory));
 #else
   return Failure{std::string{kNoVerbs}};
 #endif

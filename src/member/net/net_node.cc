@@ -150,7 +150,7 @@ namespace {
 
 Task<bool> until_open(Worker& worker, net::Port& port, MnId mn, Time latest) {
   port.attach(mn);
-  while (!port.is_open(mn) && worker.now() < latest) co_await worker.sleep_for(milliseconds(1));
+  while (!port.is_open(mn) && !port.is_evicted() && worker.now() < latest) co_await worker.sleep_for(milliseconds(1));
   co_return port.is_open(mn);
 }
 
@@ -164,6 +164,8 @@ Result<void, std::string> NetNode::attach_all() {
     for (std::uint32_t w = 0; w < config_.workers && !mns[mn].address.empty(); ++w) {
       net::NetWorker& worker = *workers_[w];
       if (worker.run([&] { return until_open(worker, *ports_[w], MnId{mn}, latest); })) continue;
+      if (ports_[w]->is_evicted())
+        return Failure{std::string{"the cluster took this compute node for dead while it joined; join again"}};
       const std::lock_guard guard{mutex_};
       return Failure{refused_.empty() ? fmt::format("memory node {} at {} does not answer", mn, mns[mn].address)
                                       : refused_};

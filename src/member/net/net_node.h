@@ -89,6 +89,11 @@ class NetNode final : public Node,
   net::Transport& transport(std::uint32_t worker) { return ports_[worker]->transport(); }
   const ClusterShape& shape() const { return shape_; }
 
+  // Renews no more, as if it were cut off from the coordinator alone. For tests.
+  void fall_silent() {
+    hub_.post([this] { link_->give_up(); });
+  }
+
   // Memory on a memory node, by name: made, and zeroed, if there is none. Waits. An error says what is wrong.
   Result<RemoteAddr, std::string> allocate(MnId mn, const std::string& name, std::uint64_t bytes,
                                            const std::string& use);
