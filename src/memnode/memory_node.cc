@@ -163,6 +163,9 @@ void MemoryNode::start_afresh() {
 
 void MemoryNode::on_state(std::uint64_t ask, const member::ClusterState& state) {
   if (state.number >= state_.number || state.shape.id != state_.shape.id) state_ = state;
+  // Taken for dead while it was not: it comes back with fresh memory, as everybody believes already.
+  const bool is_given_up = config_.id >= state_.mns.size() || state_.mns[config_.id].incarnation != incarnation_;
+  if (incarnation_ != 0 && is_given_up) link_->register_as(config_.id, wire::to_string(address_), incarnation_);
   std::vector<PendingAttach> pending;
   pending.swap(pending_);
   for (const PendingAttach& p : pending) try_attach(p, ask);

@@ -210,6 +210,43 @@ TEST(NetNode, AMemberThatIsNotHeardOfIsEvictedAndToldSo) {
   (*next)->leave();
 }
 
+// A new member is asked for answers from the moment it is in the view, before its locks are built.
+TEST(NetNode, WhatIsSentToANewMemberWaitsUntilItListens) {
+  MemoryNodeThread mn{1 << 16, seconds(2)};
+  auto older = NetNode::join(config_for(mn));
+  auto newer = NetNode::join(config_for(mn));
+  ASSERT_TRUE(older && newer);
+  struct Talk {
+    static Task<void> until_known(Worker& worker, member::Membership& m, Endpoint& from, EndpointId to) {
+      while (m.known().members.size() < 2) CHECK(co_await m.refresh(worker));
+      for (std::uint64_t i = 1; i <= 3; ++i) from.send(to, {{i, 0, 0}});
+    }
+    static Task<void> be_busy(Worker& worker, Endpoint& over) {
+      Op add = Op::fetch_add({MnId{0}, 0}, 1, Purpose::data);
+      CHECK(co_await over.post(add));
+      co_await worker.sleep_for(milliseconds(200));
+    }
+    static Task<void> pause(Worker& worker) { co_await worker.sleep_for(milliseconds(10)); }
+  };
+  (*older)->start();  // what cannot be sent at once is sent behind the worker's back
+  (*older)->worker(0).run([&] {
+    return Talk::until_known((*older)->worker(0), (*older)->membership(0), (*older)->endpoint(0),
+                             (*newer)->endpoint(0).id());
+  });
+  (*newer)->worker(0).run([&] { return Talk::be_busy((*newer)->worker(0), (*newer)->endpoint(0)); });
+  struct Ear final : Receiver {
+    void on_message(EndpointId, const Message& message) override { heard.push_back(message.words[0]); }
+    std::vector<std::uint64_t> heard;
+  } ear;
+  (*newer)->endpoint(0).set_receiver(&ear);
+  (*newer)->worker(0).run([&] { return Talk::pause((*newer)->worker(0)); });
+  EXPECT_EQ(ear.heard, (std::vector<std::uint64_t>{1, 2, 3}));
+  (*newer)->endpoint(0).set_receiver(nullptr);
+  (*older)->stop();
+  (*older)->leave();
+  (*newer)->leave();
+}
+
 TEST(NetNode, AFullClusterRefusesOneMoreAndSaysWhatToDo) {
   MemoryNodeThread mn{1 << 16, seconds(2), 1};
   auto first = NetNode::join(config_for(mn));

@@ -260,8 +260,18 @@ void Port::send_again() {
 void Port::on_packet(const Packet& packet) {
   if (packet.cookie != config_.cookie) return;  // from somebody who is no member
   for (NetEndpoint* endpoint : endpoints_) {
-    if (endpoint->id() == packet.to) return endpoint->hear(packet.from, packet.message);
+    if (endpoint->id() != packet.to) continue;
+    const bool is_first = std::none_of(early_.begin(), early_.end(), [&](const Packet& p) { return p.to == packet.to; });
+    if (endpoint->listens() && is_first) return endpoint->hear(packet.from, packet.message);
+    constexpr std::size_t kEarlyMax = 65'536;
+    if (early_.size() < kEarlyMax) early_.push_back(packet);
   }
+}
+
+void Port::hear_early() {
+  std::deque<Packet> early;
+  early.swap(early_);
+  for (const Packet& packet : early) on_packet(packet);
 }
 
 void Port::on_ask(const PeerId& peer, const Blob& blob) {
@@ -273,6 +283,7 @@ Result<Blob, std::string> Port::accept(const PeerId& from, const Blob& asked) {
 }
 
 bool Port::poll() {
+  if (!early_.empty()) hear_early();
   if (!unsent_.empty()) send_again();
   if (unposted_ > 0) {
     for (std::size_t i = 0; i < links_.size(); ++i) {

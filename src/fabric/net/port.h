@@ -125,6 +125,7 @@ class Port final : private Transport::Sink {
   Task<void> watch_the_clock();
   const PeerAddresses* find(Slot slot) const;
   void send_again();
+  void hear_early();
 
   void on_complete(Batch& batch, Errc status) override;
   void on_broken(MnId mn) override { break_link(mn); }
@@ -142,6 +143,8 @@ class Port final : private Transport::Sink {
   std::size_t unposted_ = 0;
   std::vector<PeerAddresses> peers_;  // by slot
   std::vector<Unsent> unsent_;  // bounded, as those of shared memory: a request per lock and client to be told about
+  // For endpoints that nobody listens at yet: others know of a member before it has built its locks.
+  std::deque<Packet> early_;
   bool evicted_ = false;
   bool watching_ = false;
   TaskGroup behind_;
@@ -165,9 +168,8 @@ class NetEndpoint final : public Endpoint {
   void ring(Doorbell& doorbell) override { port_.submit(doorbell); }
   void abandon(Doorbell& doorbell) override { port_.abandon(doorbell); }
   void transmit(EndpointId to, const Message& message) override { port_.send(id(), to, message); }
-  void hear(EndpointId from, const Message& message) {
-    if (receiver() != nullptr) receiver()->on_message(from, message);
-  }
+  bool listens() const { return receiver() != nullptr; }
+  void hear(EndpointId from, const Message& message) { receiver()->on_message(from, message); }
 
   Port& port_;
 };

@@ -191,6 +191,13 @@ void CoordinatorServer::on_down(LineId line) {
 }
 
 void CoordinatorServer::on_tick(Time now) {
+  // Whoever did not listen cannot say that others were silent: this process was stopped, or starved.
+  const Duration gap = now - last_tick_.value_or(now);
+  last_tick_ = now;
+  if (gap.ns > state_.shape.lease.ns / 4) {
+    leases_.extend(gap);
+    for (auto& [id, seat] : mns_) seat.heard = seat.heard + gap;
+  }
   for (const MemberId& suspect : leases_.suspects(now)) {
     log_(fmt::format("the compute node in slot {} (incarnation {}) is silent: fencing it", suspect.slot.value,
                      suspect.incarnation.value));

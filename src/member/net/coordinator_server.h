@@ -73,6 +73,7 @@ class CoordinatorServer {
   Send send_;
   Log log_;
   Leases<MemberId> leases_;
+  std::optional<Time> last_tick_;
   std::map<MemberId, wire::LineId> lines_;  // of members
   std::map<std::uint16_t, MnSeat> mns_;
   std::map<MemberId, Eviction> evictions_;

@@ -1,0 +1,157 @@
+// A cluster over TCP whose nodes are real processes under load: the memory nodes are the declock program, the compute
+// nodes process_cn. What a test does to them must cost nobody an update or a lock.
+#pragma once
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "member_net/net_node.h"
+#include "networks/networks.h"
+#include "process/control.h"
+#include "process/programs.h"
+
+namespace declock::process {
+
+class NetCluster {
+ public:
+  // Against hanging; recovery takes the lease and some milliseconds.
+  static constexpr Duration kPatience = seconds(60);
+
+  NetCluster() : control_(Control::map(directory_ / "control")) {
+    EXPECT_TRUE(wire::create_secret(directory_ / "secret"));
+  }
+
+  // Looks at the memory from this network namespace.
+  void set_reader_namespace(const std::string& name) { reader_namespace_ = name; }
+
+  Control& control() { return control_; }
+  std::uint64_t updates() const { return updates_; }
+  Program& process(std::size_t i) { return *processes_[i]; }
+  std::size_t processes() const { return processes_.size(); }
+  Program& mn(int id) { return *mns_[id]; }
+  const std::string& address(int id) { return addresses_[id]; }
+
+  // Number 0 coordinates. `with` goes before the program, as in "ip netns exec NAME".
+  void start_mn(int id, const std::string& listen = "127.0.0.1:0", std::vector<std::string> with = {}) {
+    std::vector<std::string> arguments = std::move(with);
+    arguments.insert(arguments.end(), {DECLOCK_PROGRAM, "mn", "--listen", listen, "--size", "1MiB", "--secret",
+                                       directory_ / "secret", "--id", std::to_string(id)});
+    if (id == 0) {
+      arguments.insert(arguments.end(), {"--members", std::to_string(kMembers), "--endpoints", std::to_string(kWorkers),
+                                         "--lease", "300ms", "--state", directory_ / "state"});
+    } else {
+      arguments.insert(arguments.end(), {"--coordinator", addresses_[0]});
+    }
+    mns_[id] = std::make_unique<Program>(arguments);
+    ASSERT_TRUE(mns_[id]->says(" serves, incarnation ")) << mns_[id]->output();
+    const std::string& said = mns_[id]->output();
+    const std::string before = "listens at ";
+    const std::size_t at = said.find(before) + before.size();
+    addresses_[id] = said.substr(at, said.find(' ', at) - at);
+  }
+  void kill_mn(int id) {
+    mns_[id]->send(SIGKILL);
+    (void)mns_[id]->wait();
+  }
+
+  // With its locks on that memory node.
+  void start(std::size_t i, int mn, std::vector<std::string> with = {}) {
+    if (i >= processes_.size()) processes_.resize(i + 1);
+    std::vector<std::string> arguments = std::move(with);
+    arguments.insert(arguments.end(), {DECLOCK_PROCESS_CN, fmt::format("tcp:{}:{}:{}", addresses_[0], mn, directory_ / "secret"),
+                                       directory_ / "control", std::to_string(i), std::to_string(++started_)});
+    processes_[i] = std::make_unique<Program>(arguments);
+  }
+  void kill_process(std::size_t i) {
+    processes_[i]->send(SIGKILL);
+    (void)processes_[i]->wait();
+  }
+
+  // Everybody but `except` gets a lock again.
+  void expect_progress(std::size_t except = kStationsMax) {
+    std::vector<std::uint64_t> before;
+    for (const Station& station : control_.stations) before.push_back(station.operations.load());
+    const Time latest = monotonic_now() + kPatience;
+    for (std::size_t i = 0; i < processes_.size(); ++i) {
+      if (i == except) continue;
+      while (control_.stations[i].operations.load() == before[i]) {
+        ASSERT_LT(monotonic_now().ns, latest.ns)
+            << "process " << i << " waits for ever: " << processes_[i]->output() << "\n"
+            << last_of(mns_[0]->output());
+        usleep(500);
+      }
+    }
+  }
+
+  void stop_all() {
+    control_.stop.store(true);
+    for (auto& process : processes_) EXPECT_EQ(process->wait(kPatience), 0) << process->output();
+  }
+
+  // Nothing that was acknowledged is missing, and nothing is there that nobody was at.
+  void expect_updates(int mn, std::uint64_t unacknowledged_max) {
+    EXPECT_EQ(control_.violations.load(), 0u);
+    EXPECT_EQ(control_.errors.load(), 0u);
+    std::uint32_t incarnation = 0;
+    const int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    if (!reader_namespace_.empty()) enter(open(("/run/netns/" + reader_namespace_).c_str(), O_RDONLY | O_CLOEXEC));
+    const std::vector<std::uint64_t> there = counters(mn, incarnation);
+    enter(home);
+    for (std::uint64_t lock = 0; lock < kLocks; ++lock) {
+      const std::uint64_t acknowledged = control_.acknowledged(incarnation, lock);
+      EXPECT_GE(there[lock], acknowledged) << "acknowledged updates of lock " << lock << " are lost";
+      EXPECT_LE(there[lock], acknowledged + unacknowledged_max) << "of lock " << lock;
+      updates_ += acknowledged;
+    }
+    EXPECT_GT(updates_, 0u);
+  }
+
+ private:
+  static void enter(int name_space) {
+    EXPECT_TRUE(name_space >= 0 && (setns(name_space, CLONE_NEWNET) == 0 || errno == EPERM));
+    close(name_space);
+  }
+
+  static std::string last_of(const std::string& text) {
+    return text.substr(text.size() - std::min<std::size_t>(text.size(), 2000));
+  }
+
+  // What the memory says in the end, read as any compute node would.
+  std::vector<std::uint64_t> counters(int mn, std::uint32_t& incarnation) {
+    member::NetNodeConfig config;
+    config.coordinator = *wire::parse_host_port(addresses_[0]);
+    config.secret = *wire::read_secret(directory_ / "secret");
+    config.transport = [](const std::string& host) { return net::open_transport({net::Network::tcp}, host); };
+    auto node = member::NetNode::join(config);
+    EXPECT_TRUE(node) << node.error();
+    if (!node) return std::vector<std::uint64_t>(kLocks);
+    std::vector<std::uint64_t> words(8 * kLocks);
+    const RemoteAddr objects{MnId{static_cast<std::uint16_t>(mn)}, kObjects};
+    Op read = Op::read(objects, words, Purpose::verify);
+    Endpoint& endpoint = (*node)->endpoint(0);
+    EXPECT_TRUE((*node)->worker(0).run([&] { return post_until_known(endpoint, read); }));
+    incarnation = endpoint.incarnation(objects.mn);
+    (*node)->leave();
+    std::vector<std::uint64_t> found;
+    for (std::uint64_t lock = 0; lock < kLocks; ++lock) found.push_back(words[8 * lock + 1]);
+    return found;
+  }
+
+  TemporaryDirectory directory_;
+  Control& control_;
+  std::map<int, std::unique_ptr<Program>> mns_;
+  std::map<int, std::string> addresses_;
+  std::vector<std::unique_ptr<Program>> processes_;
+  std::uint64_t started_ = 0;
+  std::uint64_t updates_ = 0;
+  std::string reader_namespace_;
+};
+
+}  // namespace declock::process

@@ -1,0 +1,115 @@
+// Three hosts on this machine, in network namespaces that are joined by a bridge: cut off, and on a slow, lossy network.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "process/net_cluster.h"
+
+namespace declock::process {
+namespace {
+
+class Hosts {
+ public:
+  static constexpr int kCount = 3;
+
+  Hosts() {
+    (void)shell("ip netns del dl-net");
+    up_ = shell("ip netns add dl-net") && in("dl-net", "ip link add br0 type bridge") &&
+          in("dl-net", "ip link set br0 up");
+    for (int i = 0; i < kCount && up_; ++i) {
+      (void)shell("ip netns del " + name(i));
+      up_ = shell("ip netns add " + name(i)) &&
+            shell(fmt::format("ip link add eth0 netns {} type veth peer name port{} netns dl-net", name(i), i)) &&
+            in("dl-net", fmt::format("ip link set port{} master br0", i)) && set_cable(i, true) &&
+            in(name(i), fmt::format("ip address add {}/24 dev eth0", address(i))) &&
+            in(name(i), "ip link set eth0 up") && in(name(i), "ip link set lo up");
+    }
+  }
+  Hosts(const Hosts&) = delete;
+  Hosts& operator=(const Hosts&) = delete;
+  ~Hosts() {
+    for (int i = 0; i < kCount; ++i) (void)shell("ip netns del " + name(i));
+    (void)shell("ip netns del dl-net");
+  }
+
+  bool are_up() const { return up_; }
+  static std::string name(int host) { return fmt::format("dl-host{}", host); }
+  static std::string address(int host) { return fmt::format("10.78.0.{}", host + 1); }
+  // The wire between a host and the others.
+  bool set_cable(int host, bool plugged) const {
+    return in("dl-net", fmt::format("ip link set port{} {}", host, plugged ? "up" : "down"));
+  }
+  bool set_quality(int host, const std::string& netem) const {
+    return in(name(host), "tc qdisc add dev eth0 root netem " + netem);
+  }
+
+ private:
+  static bool shell(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
+  static bool in(const std::string& name_space, const std::string& command) {
+    return shell("ip netns exec " + name_space + " " + command);
+  }
+  bool up_ = false;
+};
+
+class Namespaces : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!hosts_.are_up())
+      GTEST_SKIP() << "no network namespaces with veth and a bridge here; this needs root, and iproute2";
+    cluster_.set_reader_namespace(Hosts::name(0));
+    cluster_.start_mn(0, Hosts::address(0) + ":0", {"ip", "netns", "exec", Hosts::name(0)});
+  }
+  // Processes 0, 2, .. on host 1 and 1, 3, .. on host 2.
+  void start(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i)
+      cluster_.start(i, 0, {"ip", "netns", "exec", Hosts::name(1 + static_cast<int>(i) % 2)});
+    cluster_.expect_progress();
+  }
+
+  Hosts hosts_;
+  NetCluster cluster_;
+};
+
+TEST_F(Namespaces, AHostThatIsCutOffIsEvictedAndToldSoWhenItIsBack) {
+  start(2);
+  for (int round = 0; round < 3 && !HasFatalFailure(); ++round) {
+    const std::uint64_t evicted = cluster_.control().stations[0].evictions.load();
+    ASSERT_TRUE(hosts_.set_cable(1, false));
+    usleep(1'000'000);  // beyond the lease of 300 ms; four clients of that host want four locks, and hold some
+    cluster_.expect_progress(0);
+    EXPECT_EQ(cluster_.control().stations[0].evictions.load(), evicted) << "nobody can have told it yet";
+    ASSERT_TRUE(hosts_.set_cable(1, true));
+    cluster_.expect_progress();
+    EXPECT_EQ(cluster_.control().stations[0].evictions.load(), evicted + 1);
+  }
+  cluster_.stop_all();
+  cluster_.expect_updates(0, cluster_.control().evictions() * kClients);
+}
+
+TEST_F(Namespaces, AShortInterruptionIsNothing) {
+  start(2);
+  for (int round = 0; round < 3 && !HasFatalFailure(); ++round) {
+    ASSERT_TRUE(hosts_.set_cable(1, false));
+    usleep(100'000);
+    ASSERT_TRUE(hosts_.set_cable(1, true));
+    cluster_.expect_progress();
+  }
+  cluster_.stop_all();
+  cluster_.expect_updates(0, cluster_.control().evictions() * kClients);
+}
+
+TEST_F(Namespaces, DelayAndLossMakeItSlowerAndNotWrong) {
+  for (int host = 0; host < Hosts::kCount; ++host) {
+    if (!hosts_.set_quality(host, "delay 2ms 1ms loss 1%")) GTEST_SKIP() << "this kernel has no netem";
+  }
+  start(4);
+  for (int round = 0; round < 10 && !HasFatalFailure(); ++round) cluster_.expect_progress();
+  cluster_.stop_all();
+  cluster_.expect_updates(0, cluster_.control().evictions() * kClients);
+  fmt::print("{} updates acknowledged, {} evictions\n", cluster_.updates(), cluster_.control().evictions());
+}
+
+}  // namespace
+}  // namespace declock::process
