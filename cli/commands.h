@@ -24,6 +24,7 @@ Action add_bench_reset(CLI::App& bench);
 Action add_demo(CLI::App& program);
 Action add_doctor(CLI::App& program);
 Action add_explore(CLI::App& program);
+Action add_lock(CLI::App& program);
 Action add_mn(CLI::App& program);
 Action add_secret(CLI::App& program);
 // By the names of its commands.

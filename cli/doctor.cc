@@ -11,10 +11,12 @@
 #include <memory>
 #include <thread>
 
+#include "base/futex.h"
 #include "base/units.h"
 #include "commands.h"
 #include "exit_codes.h"
 #include "member_shm/compute_node.h"
+#include "networks/networks.h"
 
 namespace declock::cli {
 namespace {
@@ -23,6 +25,7 @@ namespace {
 struct Finding {
   std::string works;
   std::string mend;
+  bool is_optional = false;  // most machines do without
 };
 
 Finding processors() {
@@ -62,6 +65,43 @@ Finding a_cluster(const std::string& directory) {
   return {"open file description locks do not exclude", "use a local file system (tmpfs) for --dir"};
 }
 
+// One fetch-and-add on a memory node and a compute node that are both this process.
+Finding a_network(net::Network kind) {
+  struct Sink final : net::Transport::Sink {
+    void on_complete(net::Batch&, Errc result) override { status = result; }
+    void on_packet(const net::Packet&) override {}
+    void on_ask(const net::PeerId&, const net::Blob&) override {}
+    std::optional<Errc> status;
+  } sink;
+  const bool is_tcp = kind == net::Network::tcp;
+  const net::NetworkOptions options{kind};
+  std::vector<std::uint64_t> memory(8);
+  auto exposure = net::open_exposure(options, "127.0.0.1", std::as_writable_bytes(std::span{memory}));
+  auto transport = net::open_transport(options, "127.0.0.1");
+  if (!exposure || !transport) {
+    return {(exposure ? transport.error() : exposure.error()),
+            is_tcp ? "apt-get install libfabric1" : "as it says there; sim, shm and tcp do without"};
+  }
+  const auto offer = (*transport)->offer(MnId{0});
+  const auto answer = offer ? (*exposure)->open({}, *offer) : offer;
+  if (!answer) return {"no access could be opened: " + answer.error(), "see the reason there"};
+  const auto connected = (*transport)->connect(MnId{0}, *answer);
+  if (!connected) return {"no connection: " + connected.error(), "see the reason there"};
+  net::Batch batch;
+  batch.count = 1;
+  batch.works[0] = {OpKind::fetch_add, 0, (*transport)->take(1), 1};
+  const Time latest = monotonic_now() + seconds(5);
+  bool posted = (*transport)->post(batch);
+  while (!sink.status && monotonic_now() < latest) {
+    if (!posted) posted = (*transport)->post(batch);
+    (void)(*transport)->poll(sink);
+    (void)(*exposure)->progress();
+  }
+  if (sink.status == Errc::ok && memory[0] == 1)
+    return {is_tcp ? "libfabric over TCP: a fetch-and-add works" : "verbs: a one-sided fetch-and-add works", ""};
+  return {"a fetch-and-add did not complete within 5 s", "is a firewall between this machine and itself?"};
+}
+
 Finding process_descriptors() {
   const long descriptor = syscall(SYS_pidfd_open, getpid(), 0);
   if (descriptor >= 0) {
@@ -82,18 +122,22 @@ Finding open_files() {
 int run(const std::string& directory) {
   int unwell = 0;
   const auto report = [&](std::string_view what, const Finding& finding) {
-    fmt::print("{:<4} {:<8} {}\n", finding.mend.empty() ? "ok" : "!!", what, finding.works);
+    fmt::print("{:<4} {:<8} {}\n", finding.mend.empty() ? "ok" : finding.is_optional ? "--" : "!!", what, finding.works);
     if (finding.mend.empty()) return;
     fmt::print("              mend it: {}\n", finding.mend);
-    unwell += 1;
+    unwell += finding.is_optional ? 0 : 1;
   };
   report("sim", {"the simulator needs nothing", ""});
   report("shm", shared_memory(directory));
   report("shm", a_cluster(directory));
   report("shm", process_descriptors());
+  report("tcp", a_network(net::Network::tcp));
+  Finding verbs = a_network(net::Network::verbs);
+  verbs.is_optional = true;
+  report("verbs", verbs);
   report("machine", processors());
   report("machine", open_files());
-  fmt::print("{}\n", unwell == 0 ? "everything works" : fmt::format("{} to mend", unwell));
+  fmt::print("{}\n", unwell == 0 ? "everything works that every machine should have" : fmt::format("{} to mend", unwell));
   return unwell == 0 ? kFine : kIncomplete;
 }
 

@@ -57,7 +57,8 @@ int main(int argc, char** argv) {
       {"reset", add_bench_reset(bench)}, {"explore", add_explore(program)},
       {"torture", add_torture(program)}, {"nic", add_nic(program)},
       {"demo", add_demo(program)},       {"doctor", add_doctor(program)},
-      {"mn", add_mn(program)},           {"secret", add_secret(program)}};
+      {"lock", add_lock(program)},       {"mn", add_mn(program)},
+      {"secret", add_secret(program)}};
   for (const auto& [name, action] : add_shm(program)) actions.emplace(name, action);
   try {
     program.parse(argc, argv);

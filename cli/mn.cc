@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "base/units.h"
-#include "commands.h"
+#include "cluster_options.h"
 #include "exit_codes.h"
 #include "memnode/memory_node.h"
 #include "options.h"
@@ -45,12 +45,6 @@ void log(const std::string& line) {
   std::strftime(stamp, sizeof stamp, "%F %T", &local);
   fmt::print("{} {}\n", stamp, line);
   std::fflush(stdout);
-}
-
-template <class T>
-T or_bad_input(Result<T, std::string> result) {
-  if (!result) throw BadInput(result.error());
-  return std::move(*result);
 }
 
 int run(Options& options) {

@@ -72,6 +72,7 @@ class [[nodiscard]] Task {
   using promise_type = detail::Promise<T>;
   using Handle = std::coroutine_handle<promise_type>;
 
+  Task() = default;  // none yet
   explicit Task(Handle handle) : handle_(handle) {}
   Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
   Task& operator=(Task&& other) noexcept {
@@ -109,7 +110,7 @@ class [[nodiscard]] Task {
   }
 
  private:
-  Handle handle_;
+  Handle handle_{};
 };
 
 namespace detail {

@@ -61,16 +61,17 @@ class ThreadWorker : public Worker {
   template <class Make>
   auto run(Make make) {
     using T = decltype(make().take());
-    std::optional<Task<T>> task;
+    Task<T> task;
+    bool started = false;
     std::optional<std::conditional_t<std::is_void_v<T>, std::monostate, T>> result;
     run_until([&] {
-      if (!task) {
-        task.emplace(make());
-        task->start();
+      if (!std::exchange(started, true)) {
+        task = make();
+        task.start();
       }
-      if (!task->done()) return false;
-      if constexpr (!std::is_void_v<T>) result.emplace(task->take());
-      task.reset();
+      if (!task.done()) return false;
+      if constexpr (!std::is_void_v<T>) result.emplace(task.take());
+      task = {};
       return true;
     });
     if constexpr (!std::is_void_v<T>) return std::move(*result);

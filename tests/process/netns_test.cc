@@ -10,28 +10,31 @@
 namespace declock::process {
 namespace {
 
+// By its path: some shells have a smaller one of that name inside.
+const std::string kIp = "/sbin/ip";
+
 class Hosts {
  public:
   static constexpr int kCount = 3;
 
   Hosts() {
-    (void)shell("ip netns del dl-net");
-    up_ = shell("ip netns add dl-net") && in("dl-net", "ip link add br0 type bridge") &&
-          in("dl-net", "ip link set br0 up");
+    (void)shell(kIp + " netns del dl-net");
+    up_ = shell(kIp + " netns add dl-net") && in("dl-net", kIp + " link add br0 type bridge") &&
+          in("dl-net", kIp + " link set br0 up");
     for (int i = 0; i < kCount && up_; ++i) {
-      (void)shell("ip netns del " + name(i));
-      up_ = shell("ip netns add " + name(i)) &&
-            shell(fmt::format("ip link add eth0 netns {} type veth peer name port{} netns dl-net", name(i), i)) &&
-            in("dl-net", fmt::format("ip link set port{} master br0", i)) && set_cable(i, true) &&
-            in(name(i), fmt::format("ip address add {}/24 dev eth0", address(i))) &&
-            in(name(i), "ip link set eth0 up") && in(name(i), "ip link set lo up");
+      (void)shell(kIp + " netns del " + name(i));
+      up_ = shell(kIp + " netns add " + name(i)) &&
+            shell(fmt::format("{} link add eth0 netns {} type veth peer name port{} netns dl-net", kIp, name(i), i)) &&
+            in("dl-net", fmt::format("{} link set port{} master br0", kIp, i)) && set_cable(i, true) &&
+            in(name(i), fmt::format("{} address add {}/24 dev eth0", kIp, address(i))) &&
+            in(name(i), kIp + " link set eth0 up") && in(name(i), kIp + " link set lo up");
     }
   }
   Hosts(const Hosts&) = delete;
   Hosts& operator=(const Hosts&) = delete;
   ~Hosts() {
-    for (int i = 0; i < kCount; ++i) (void)shell("ip netns del " + name(i));
-    (void)shell("ip netns del dl-net");
+    for (int i = 0; i < kCount; ++i) (void)shell(kIp + " netns del " + name(i));
+    (void)shell(kIp + " netns del dl-net");
   }
 
   bool are_up() const { return up_; }
@@ -39,16 +42,16 @@ class Hosts {
   static std::string address(int host) { return fmt::format("10.78.0.{}", host + 1); }
   // The wire between a host and the others.
   bool set_cable(int host, bool plugged) const {
-    return in("dl-net", fmt::format("ip link set port{} {}", host, plugged ? "up" : "down"));
+    return in("dl-net", fmt::format("{} link set port{} {}", kIp, host, plugged ? "up" : "down"));
   }
   bool set_quality(int host, const std::string& netem) const {
-    return in(name(host), "tc qdisc add dev eth0 root netem " + netem);
+    return in(name(host), "/sbin/tc qdisc add dev eth0 root netem " + netem);
   }
 
  private:
   static bool shell(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
   static bool in(const std::string& name_space, const std::string& command) {
-    return shell("ip netns exec " + name_space + " " + command);
+    return shell(kIp + " netns exec " + name_space + " " + command);
   }
   bool up_ = false;
 };
@@ -59,12 +62,12 @@ class Namespaces : public testing::Test {
     if (!hosts_.are_up())
       GTEST_SKIP() << "no network namespaces with veth and a bridge here; this needs root, and iproute2";
     cluster_.set_reader_namespace(Hosts::name(0));
-    cluster_.start_mn(0, Hosts::address(0) + ":0", {"ip", "netns", "exec", Hosts::name(0)});
+    cluster_.start_mn(0, Hosts::address(0) + ":0", {kIp, "netns", "exec", Hosts::name(0)});
   }
   // Processes 0, 2, .. on host 1 and 1, 3, .. on host 2.
   void start(std::size_t count) {
     for (std::size_t i = 0; i < count; ++i)
-      cluster_.start(i, 0, {"ip", "netns", "exec", Hosts::name(1 + static_cast<int>(i) % 2)});
+      cluster_.start(i, 0, {kIp, "netns", "exec", Hosts::name(1 + static_cast<int>(i) % 2)});
     cluster_.expect_progress();
   }
 

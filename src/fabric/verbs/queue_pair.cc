@@ -9,9 +9,9 @@
 namespace declock::verbs {
 namespace {
 
-// A lost packet is sent again after 4.096 us times two to the power of this: 67 ms, and so six times. Seven, the most,
-// is for ever to Soft-RoCE.
-constexpr std::uint8_t kTimeout = 14;
+// A lost packet is sent again after 4.096 us times two to the power of this: 0.5 s, and so six times. Seven, the most,
+// is for ever to Soft-RoCE. So long for the sake of busy machines: that a memory node is gone shows elsewhere first.
+constexpr std::uint8_t kTimeout = 17;
 constexpr std::uint8_t kRetries = 6;
 // A receiver that has no room is asked again after 0.64 ms, for as long as it takes.
 constexpr std::uint8_t kNotReadyTimer = 12;

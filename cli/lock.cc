@@ -1,0 +1,133 @@
+// declock lock: takes a lock of a cluster by its name, and runs a command while it holds it.
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <memory>
+
+#include "base/futex.h"
+#include "base/histogram.h"
+#include "base/units.h"
+#include "cluster_options.h"
+#include "exit_codes.h"
+#include "hier/hier.h"
+#include "options.h"
+#include "output.h"
+
+extern char** environ;
+
+namespace declock::cli {
+namespace {
+
+struct Options {
+  ClusterOptions cluster;
+  std::string name;
+  bool shared = false;
+  std::uint16_t mn = 0;
+  std::uint32_t times = 1;
+  std::vector<std::string> command;
+};
+
+Result<pid_t, std::string> start(std::vector<std::string> command) {
+  std::vector<char*> argv;
+  for (std::string& word : command) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  pid_t pid = 0;
+  const int error = posix_spawnp(&pid, argv[0], nullptr, nullptr, argv.data(), environ);
+  if (error != 0) return Failure{fmt::format("{}: {}", command[0], std::strerror(error))};
+  return pid;
+}
+
+// Until the command has ended, or this node is no member any more and the lock is somebody else's. Its exit status, or
+// nothing.
+Task<std::optional<int>> watch(Worker& worker, const member::Membership& membership, pid_t pid) {
+  int status = 0;
+  while (waitpid(pid, &status, WNOHANG) == 0) {
+    if (membership.evicted()) {
+      kill(pid, SIGKILL);
+      waitpid(pid, &status, 0);
+      co_return std::optional<int>{};
+    }
+    if (interrupted()) kill(pid, SIGTERM);
+    co_await worker.sleep_for(milliseconds(2));
+  }
+  co_return std::optional{WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status)};
+}
+
+// The exit status of the command, if there is one.
+Task<Result<int, std::string>> use(Worker& worker, const Options& options, const member::Membership& membership,
+                                   TimedLockClient& lock, RemoteAddr at) {
+  Histogram waited_ns;
+  int status = kFine;
+  for (std::uint32_t i = 0; i < options.times && !interrupted(); ++i) {
+    const Time called = worker.now();
+    const Result<Hold> hold = co_await lock.acquire(at, options.shared ? Mode::shared : Mode::exclusive);
+    if (!hold) co_return Failure{std::string{to_string(hold.error())}};
+    waited_ns.add(static_cast<std::uint64_t>((worker.now() - called).ns));
+    std::string failure;
+    if (!options.command.empty()) {
+      const Result<pid_t, std::string> started = start(options.command);
+      const std::optional<int> ended =
+          started ? co_await watch(worker, membership, *started) : std::optional{kIncomplete};
+      if (!started) failure = started.error();
+      if (!ended) {
+        co_return Failure{fmt::format("the cluster took this compute node for dead while it held '{}'; '{}' was killed",
+                                      options.name, options.command[0])};
+      }
+      status = *ended;
+    }
+    const Result<void> released = co_await lock.release(*hold);
+    if (!released && failure.empty()) failure = to_string(released.error());
+    if (!failure.empty()) co_return Failure{failure};
+  }
+  if (options.command.empty()) {
+    const auto us = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e3; };
+    fmt::print("'{}' was {} {} times; getting it took p50 {:.1f}  p99 {:.1f}  max {:.1f} us\n", options.name,
+               options.shared ? "shared" : "held", format_count(waited_ns.count()), us(waited_ns.quantile(500)),
+               us(waited_ns.quantile(990)), us(waited_ns.max()));
+  }
+  co_return status;
+}
+
+int run(const Options& options) {
+  const std::unique_ptr<member::NetNode> node = join(node_config(options.cluster));
+  const std::uint32_t members = node->shape().members;
+  const LockShape shape{members, members, QueueLayout::owner};
+  const auto at = node->allocate(MnId{options.mn}, "lock/" + options.name, shape.bytes(),
+                                 fmt::format("a lock for {} members", members));
+  if (!at) throw CannotRun(at.error());
+  (void)interrupted();
+  std::optional<Result<int, std::string>> used;
+  {
+    hier::Node<> locks{shape, hier::Policy{}, cql::Options{.patience = milliseconds(20)},
+                       std::vector<hier::Station>{{&node->endpoint(0), &node->membership(0)}}};
+    locks.worker(0).cql().start_patrol();
+    const std::unique_ptr<TimedLockClient> lock = locks.client(0);
+    node->start();
+    used.emplace(node->worker(0).run(
+        [&] { return use(node->worker(0), options, node->membership(0), *lock, *at); }));
+    node->stop();
+  }
+  node->leave();
+  if (!*used) throw CannotRun(used->error());
+  return **used;
+}
+
+}  // namespace
+
+Action add_lock(CLI::App& program) {
+  CLI::App& app = *program.add_subcommand(
+      "lock", "Takes a lock of a cluster by its name and runs a command meanwhile, as flock does on one machine");
+  auto options = std::make_shared<Options>();
+  app.add_option("NAME", options->name, "Of the lock; made if there is none")->required();
+  app.add_option("COMMAND", options->command, "What to run while holding it, after --; nothing: how long it takes");
+  app.add_flag("--shared", options->shared, "Together with others who want it shared");
+  app.add_option("--times", options->times, "Lock and unlock so often")->check(whole_number(1, 100'000'000));
+  app.add_option("--mn", options->mn, "The memory node that has the lock")->check(whole_number(0, member::kMnsMax - 1));
+  add_cluster_options(app, options->cluster);
+  return [options] { return run(*options); };
+}
+
+}  // namespace declock::cli
