@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "cluster_options.h"
 #include "exit_codes.h"
+#include "member_zk/zk_memory_link.h"
 #include "memnode/memory_node.h"
 #include "options.h"
 
@@ -57,12 +58,19 @@ int run(Options& options) {
   config.bytes = or_bad_input(parse_bytes(options.size)) / 8 * 8;
   if (config.bytes < 4096) throw BadInput(fmt::format("--size {}: at least 4KiB", options.size));
   config.secret = or_bad_input(wire::read_secret(options.secret));
-  if (!options.coordinator.empty()) config.coordinator = or_bad_input(wire::parse_host_port(options.coordinator));
-  if (!config.coordinator && config.id != 0) {
+  if (is_zookeeper(options.coordinator)) {
+    const member::ZkAddress at = or_bad_input(member::parse_zk_url(options.coordinator));
+    config.other_coordinator = [at, &config](wire::Hub& hub, member::MemoryLink::Events& events) {
+      return std::make_unique<member::ZkMemoryLink>(hub, events, at, config.secret, config.shape, log);
+    };
+  } else if (!options.coordinator.empty()) {
+    config.coordinator = or_bad_input(wire::parse_host_port(options.coordinator));
+  }
+  if (options.coordinator.empty() && config.id != 0) {
     throw BadInput(fmt::format("--id {}: memory node 0 coordinates the cluster; give its address by --coordinator",
                                config.id));
   }
-  if (config.coordinator && !config.state_directory.empty())
+  if (!options.coordinator.empty() && !config.state_directory.empty())
     throw BadInput("--state is for the memory node that coordinates the cluster, not for one with --coordinator");
   options.network.network = options.fabric == "verbs" ? net::Network::verbs : net::Network::tcp;
   config.expose = [network = options.network](const std::string& host, std::span<std::byte> memory) {
@@ -74,7 +82,7 @@ int run(Options& options) {
   stop_on_signals(**node);
   log(fmt::format("memory node {} listens at {} with {} over {}{}", config.id, to_string((*node)->address()),
                   format_bytes(config.bytes), options.fabric,
-                  config.coordinator              ? fmt::format(", coordinated by {}", options.coordinator)
+                  !options.coordinator.empty()    ? fmt::format(", coordinated by {}", options.coordinator)
                   : config.state_directory.empty() ? "; without --state a restart forgets the cluster"
                                                    : ""));
   const Result<void, std::string> ran = (*node)->run();
@@ -95,17 +103,18 @@ Action add_mn(CLI::App& program) {
   app.add_option("--secret", options->secret, "The cluster's secret; 'declock secret FILE' makes one")
       ->required()
       ->type_name("FILE");
-  app.add_option("--id", c.id, "Which memory node of the cluster this is; 0 coordinates it")
+  app.add_option("--id", c.id, "Which memory node of the cluster this is; without ZooKeeper 0 coordinates it")
       ->check(whole_number(0, member::kMnsMax - 1));
-  app.add_option("--coordinator", options->coordinator, "Where memory node 0 listens; not given: this is it")
-      ->type_name("HOST:PORT");
+  app.add_option("--coordinator", options->coordinator,
+                 "Where memory node 0 listens, or a ZooKeeper ensemble; not given: this node coordinates")
+      ->type_name("HOST:PORT|zk://HOST:PORT,..[/NAME]");
   app.add_option("--state", c.state_directory, "What the coordinator remembers across restarts is kept there")
       ->type_name("DIR");
-  app.add_option("--members", c.shape.members, "Coordinator: compute nodes at a time")
+  app.add_option("--members", c.shape.members, "Of a new cluster: compute nodes at a time")
       ->check(whole_number(1, member::kMembersMax));
-  app.add_option("--endpoints", c.shape.endpoints, "Coordinator: endpoints per compute node at most")
+  app.add_option("--endpoints", c.shape.endpoints, "Of a new cluster: endpoints per compute node at most")
       ->check(whole_number(1, member::kMembersMax));
-  add_duration(app, "--lease", c.shape.lease, "Coordinator: who is silent for so long is taken for dead",
+  add_duration(app, "--lease", c.shape.lease, "Who is silent for so long is taken for dead",
                milliseconds(10), seconds(3600));
   add_verbs_options(app, options->network);
   return [options] { return run(*options); };

@@ -1,7 +1,7 @@
 // A compute node under load, until the test tells it to stop, or kills it. Usage: process_cn CLUSTER CONTROL STATION SEED
 //
-// CLUSTER is shm:NAME, or tcp:HOST:PORT:MN:SECRETFILE with the coordinator and the memory node that has the locks. If it is
-// taken for dead it joins again.
+// CLUSTER is shm:NAME, or tcp:COORDINATOR|MN|SECRETFILE with the memory node that has the locks. If it is taken for dead
+// it joins again.
 //
 // An exclusive section adds one to two words of an object, one after the other, and looks whether anybody came between.
 // If a process is killed in between, the next holder finds the words different and mends them.
@@ -15,6 +15,7 @@
 #include "hier/hier.h"
 #include "member_net/net_node.h"
 #include "member_shm/compute_node.h"
+#include "member_zk/zk_compute_link.h"
 #include "networks/networks.h"
 #include "process/control.h"
 
@@ -161,14 +162,22 @@ Cluster in_shared_memory(const std::string& name, std::uint64_t seed) {
           }};
 }
 
-// HOST:PORT:MN:SECRETFILE
+// COORDINATOR|MN|SECRETFILE, where the coordinator is HOST:PORT or zk://..
 Cluster over_tcp(const std::string& text, std::uint64_t seed) {
-  const std::size_t port = text.find(':');
-  const std::size_t mn = text.find(':', port + 1);
-  const std::size_t secret = text.find(':', mn + 1);
+  const std::size_t mn = text.find('|');
+  const std::size_t secret = text.find('|', mn + 1);
+  const std::string coordinator = text.substr(0, mn);
   member::NetNodeConfig config;
-  config.coordinator = *wire::parse_host_port(text.substr(0, mn));
   config.secret = *wire::read_secret(text.substr(secret + 1));
+  if (coordinator.starts_with("zk://")) {
+    const member::ZkAddress at = *member::parse_zk_url(coordinator);
+    config.coordinator = *wire::parse_host_port(at.servers.substr(0, at.servers.find(',')));
+    config.other_coordinator = [at, key = config.secret](wire::Hub& hub, member::ComputeLink::Events& events) {
+      return std::make_unique<member::ZkComputeLink>(hub, events, at, key);
+    };
+  } else {
+    config.coordinator = *wire::parse_host_port(coordinator);
+  }
   config.workers = kWorkers;
   config.endpoints = kWorkers;
   config.seed = seed;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "member_net/net_node.h"
+#include "member_zk/zk_compute_link.h"
 #include "networks/networks.h"
 #include "process/control.h"
 #include "process/programs.h"
@@ -28,6 +29,8 @@ class NetCluster {
     EXPECT_TRUE(wire::create_secret(directory_ / "secret"));
   }
 
+  // Not memory node 0 coordinates, but this.
+  void set_coordinator(const std::string& url) { coordinator_ = url; }
   // Looks at the memory from this network namespace.
   void set_reader_namespace(const std::string& name) { reader_namespace_ = name; }
 
@@ -43,11 +46,14 @@ class NetCluster {
     std::vector<std::string> arguments = std::move(with);
     arguments.insert(arguments.end(), {DECLOCK_PROGRAM, "mn", "--listen", listen, "--size", "1MiB", "--secret",
                                        directory_ / "secret", "--id", std::to_string(id)});
-    if (id == 0) {
+    if (id == 0 || !coordinator_.empty()) {
       arguments.insert(arguments.end(), {"--members", std::to_string(kMembers), "--endpoints", std::to_string(kWorkers),
-                                         "--lease", "300ms", "--state", directory_ / "state"});
+                                         "--lease", coordinator_.empty() ? "300ms" : "1s"});
+    }
+    if (id == 0 && coordinator_.empty()) {
+      arguments.insert(arguments.end(), {"--state", directory_ / "state"});
     } else {
-      arguments.insert(arguments.end(), {"--coordinator", addresses_[0]});
+      arguments.insert(arguments.end(), {"--coordinator", coordinator()});
     }
     mns_[id] = std::make_unique<Program>(arguments);
     ASSERT_TRUE(mns_[id]->says(" serves, incarnation ")) << mns_[id]->output();
@@ -65,7 +71,7 @@ class NetCluster {
   void start(std::size_t i, int mn, std::vector<std::string> with = {}) {
     if (i >= processes_.size()) processes_.resize(i + 1);
     std::vector<std::string> arguments = std::move(with);
-    arguments.insert(arguments.end(), {DECLOCK_PROCESS_CN, fmt::format("tcp:{}:{}:{}", addresses_[0], mn, directory_ / "secret"),
+    arguments.insert(arguments.end(), {DECLOCK_PROCESS_CN, fmt::format("tcp:{}|{}|{}", coordinator(), mn, directory_ / "secret"),
                                        directory_ / "control", std::to_string(i), std::to_string(++started_)});
     processes_[i] = std::make_unique<Program>(arguments);
   }
@@ -82,9 +88,9 @@ class NetCluster {
     for (std::size_t i = 0; i < processes_.size(); ++i) {
       if (i == except) continue;
       while (control_.stations[i].operations.load() == before[i]) {
-        ASSERT_LT(monotonic_now().ns, latest.ns)
-            << "process " << i << " waits for ever: " << processes_[i]->output() << "\n"
-            << last_of(mns_[0]->output());
+        const bool ended = processes_[i]->wait({}) != -1;
+        ASSERT_TRUE(!ended && monotonic_now() < latest)
+            << "process " << i << (ended ? " has ended: " : " waits for ever: ") << processes_[i]->output() << logs();
         usleep(500);
       }
     }
@@ -114,11 +120,18 @@ class NetCluster {
   }
 
  private:
+  std::string coordinator() { return coordinator_.empty() ? addresses_[0] : coordinator_; }
+
   static void enter(int name_space) {
     EXPECT_TRUE(name_space >= 0 && (setns(name_space, CLONE_NEWNET) == 0 || errno == EPERM));
     close(name_space);
   }
 
+  std::string logs() {
+    std::string all;
+    for (const auto& [id, mn] : mns_) all += fmt::format("\nmemory node {}:\n{}", id, last_of(mn->output()));
+    return all;
+  }
   static std::string last_of(const std::string& text) {
     return text.substr(text.size() - std::min<std::size_t>(text.size(), 2000));
   }
@@ -126,8 +139,13 @@ class NetCluster {
   // What the memory says in the end, read as any compute node would.
   std::vector<std::uint64_t> counters(int mn, std::uint32_t& incarnation) {
     member::NetNodeConfig config;
-    config.coordinator = *wire::parse_host_port(addresses_[0]);
     config.secret = *wire::read_secret(directory_ / "secret");
+    config.coordinator = *wire::parse_host_port(addresses_.begin()->second);
+    if (!coordinator_.empty()) {
+      config.other_coordinator = [this, key = config.secret](wire::Hub& hub, member::ComputeLink::Events& events) {
+        return std::make_unique<member::ZkComputeLink>(hub, events, *member::parse_zk_url(coordinator_), key);
+      };
+    }
     config.transport = [](const std::string& host) { return net::open_transport({net::Network::tcp}, host); };
     auto node = member::NetNode::join(config);
     EXPECT_TRUE(node) << node.error();
@@ -151,6 +169,7 @@ class NetCluster {
   std::vector<std::unique_ptr<Program>> processes_;
   std::uint64_t started_ = 0;
   std::uint64_t updates_ = 0;
+  std::string coordinator_;
   std::string reader_namespace_;
 };
 

@@ -73,10 +73,11 @@ class Program {
   int wait(Duration patience = seconds(30)) {
     const Time latest = monotonic_now() + patience;
     int status = 0;
-    while (!ended_ && monotonic_now() < latest) {
+    while (!ended_) {
       ended_ = waitpid(pid_, &status, WNOHANG) == pid_;
-      if (!ended_) usleep(500);
       if (ended_) status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      if (ended_ || monotonic_now() >= latest) break;
+      usleep(500);
     }
     (void)output();
     return ended_ ? status_ : -1;

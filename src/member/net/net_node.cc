@@ -135,6 +135,7 @@ void NetNode::build(const MemberId& self, const ClusterState& state) {
     workers_[i]->set_port(ports_[i].get());
     memberships_.push_back(std::make_unique<NetMembership>(*this, i, self_, state.view()));
   }
+  for (std::size_t i = 0; i < state.mns.size(); ++i) incarnations_[i].store(state.mns[i].incarnation);
   for (std::uint32_t i = 0; i < config_.endpoints; ++i) {
     const std::uint32_t on = i % config_.workers;
     endpoints_.push_back(std::make_unique<net::NetEndpoint>(EndpointId{self_.first_endpoint.value + i}, *workers_[on],
@@ -148,10 +149,16 @@ void NetNode::build(const MemberId& self, const ClusterState& state) {
 
 namespace {
 
-Task<bool> until_open(Worker& worker, net::Port& port, MnId mn, Time latest) {
+// True: open, or the cluster has given the memory node up meanwhile, and then there is nothing to wait for.
+Task<bool> until_open(Worker& worker, net::Port& port, MnId mn, const std::atomic<std::uint32_t>& incarnation,
+                      Time latest) {
+  const std::uint32_t was = incarnation.load();
   port.attach(mn);
-  while (!port.is_open(mn) && !port.is_evicted() && worker.now() < latest) co_await worker.sleep_for(milliseconds(1));
-  co_return port.is_open(mn);
+  while (!port.is_open(mn) && incarnation.load() == was) {
+    if (port.is_evicted() || worker.now() >= latest) co_return false;
+    co_await worker.sleep_for(milliseconds(1));
+  }
+  co_return true;
 }
 
 }  // namespace
@@ -163,7 +170,7 @@ Result<void, std::string> NetNode::attach_all() {
   for (std::uint16_t mn = 0; mn < mns.size(); ++mn) {
     for (std::uint32_t w = 0; w < config_.workers && !mns[mn].address.empty(); ++w) {
       net::NetWorker& worker = *workers_[w];
-      if (worker.run([&] { return until_open(worker, *ports_[w], MnId{mn}, latest); })) continue;
+      if (worker.run([&] { return until_open(worker, *ports_[w], MnId{mn}, incarnations_[mn], latest); })) continue;
       if (ports_[w]->is_evicted())
         return Failure{std::string{"the cluster took this compute node for dead while it joined; join again"}};
       const std::lock_guard guard{mutex_};
@@ -377,7 +384,9 @@ Result<RemoteAddr, std::string> NetNode::allocate(MnId mn, const std::string& na
   const std::uint64_t ask = random_number();
   const Allocate message{ask, name, bytes, use};
   hub_.post([this, mn, message] {
-    if (mn.value < mns_.size()) hub_.send(mns_[mn.value].line, frame_of(message));
+    const bool is_there = mn.value < mns_.size() && !mns_[mn.value].address.empty();
+    if (is_there) return hub_.send(mns_[mn.value].line, frame_of(message));
+    on(Allocated{.ask = message.ask, .error = "it is not there"}, mn);
   });
   std::unique_lock guard{mutex_};
   if (!changed_.wait_for(guard, as_chrono(config_.patience), [&] { return allocated_.contains(ask); }))
