@@ -9,7 +9,7 @@
 //   F2  A completion without error means that every operation of the chain took effect exactly once.
 //       With Errc::outcome_unknown each of them may or may not have, or may yet, until reconnect().
 //   F3  fetch_add and compare_swap are atomic on an aligned 8-byte word. A read or a write of several
-//       words is not: it may tear between words, never inside one.
+//       words is not: it may tear between words, never inside one (over TCP, up to 16 KiB).
 //   F4  Messages between endpoints are reliable and arrive in order per pair while both ends live.
 //   F5  An MN can revoke a compute node's access. After that nothing that the node has sent or sends takes effect,
 //       and its operations end with Errc::evicted.

@@ -36,10 +36,6 @@ class Leases {
     }
     return found;
   }
-  // So much of the time was no time in which anybody could have been heard of.
-  void extend(Duration by) {
-    for (Lease& lease : leases_) lease.until = lease.until + by;
-  }
   void forget(const Id& id) {
     std::erase_if(leases_, [&](const Lease& l) { return l.id == id; });
   }

@@ -112,10 +112,10 @@ class Zk : public testing::Test {
 };
 
 TEST(ZkUrl, NamesServersAndACluster) {
-  const auto two = member::parse_zk_url("zk://zoo1:2181,10.0.0.2:2182/test-1");
-  ASSERT_TRUE(two);
-  EXPECT_EQ(two->servers, "zoo1:2181,10.0.0.2:2182");
-  EXPECT_EQ(two->path(), "/declock/test-1");
+  const auto three = member::parse_zk_url("zk://zoo1:2181,10.0.0.2:2182,[fd00::1]:2183/test-1");
+  ASSERT_TRUE(three);
+  EXPECT_EQ(three->servers, "zoo1:2181,10.0.0.2:2182,fd00::1:2183");
+  EXPECT_EQ(three->path(), "/declock/test-1");
   EXPECT_EQ(member::parse_zk_url("zk://zoo1:2181")->path(), "/declock/declock");
   EXPECT_EQ(member::parse_zk_url("zk://zoo1:2181/")->path(), "/declock/declock");
   for (const char* bad : {"", "zoo1:2181", "zk://", "zk:///name", "zk://zoo1", "zk://zoo1:x", "zk://zoo1:2181,",
@@ -146,7 +146,9 @@ TEST_F(Zk, MembersJoinAndLeaveAndSlotsAreUsedAgain) {
   const auto third = compute();
   ASSERT_TRUE(third->joins());
   EXPECT_EQ(third->heard().self->slot, Slot{1});
-  EXPECT_TRUE(soon([&] { return first->heard().state.members.size() == 3; })) << "everybody is told";
+  ASSERT_TRUE(first->fetches(1));
+  EXPECT_EQ(first->heard().state.members.size(), 3u) << "an answer is no older than its question";
+  EXPECT_TRUE(soon([&] { return second->heard().state.members.size() == 3; })) << "everybody is told";
   const auto fourth = compute();
   fourth->join();
   EXPECT_TRUE(soon([&] { return fourth->heard().refused; }));

@@ -191,13 +191,11 @@ void CoordinatorServer::on_down(LineId line) {
 }
 
 void CoordinatorServer::on_tick(Time now) {
-  // Whoever did not listen cannot say that others were silent: this process was stopped, or starved.
+  // Whoever did not listen cannot say that others were silent: after a pause of its own it first reads what has come in.
   const Duration gap = now - last_tick_.value_or(now);
   last_tick_ = now;
-  if (gap.ns > state_.shape.lease.ns / 4) {
-    leases_.extend(gap);
-    for (auto& [id, seat] : mns_) seat.heard = seat.heard + gap;
-  }
+  has_waited_ = gap.ns > state_.shape.lease.ns / 4 && !has_waited_;
+  if (has_waited_) return;
   for (const MemberId& suspect : leases_.suspects(now)) {
     log_(fmt::format("the compute node in slot {} (incarnation {}) is silent: fencing it", suspect.slot.value,
                      suspect.incarnation.value));

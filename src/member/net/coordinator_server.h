@@ -74,6 +74,7 @@ class CoordinatorServer {
   Log log_;
   Leases<MemberId> leases_;
   std::optional<Time> last_tick_;
+  bool has_waited_ = false;  // with judging who is silent, since the last tick
   std::map<MemberId, wire::LineId> lines_;  // of members
   std::map<std::uint16_t, MnSeat> mns_;
   std::map<MemberId, Eviction> evictions_;

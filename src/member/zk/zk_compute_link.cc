@@ -134,10 +134,10 @@ Duration ZkComputeLink::refuse(const std::string& why, bool final) {
 }
 
 // For good: what comes after, comes as another member.
-Duration ZkComputeLink::end(void (Events::*last)()) {
+Duration ZkComputeLink::end(std::function<void(Events&)> last) {
   is_over_ = true;
   loop_.session().close();
-  if (last != nullptr) loop_.tell([this, last] { (events_.*last)(); });
+  if (last) loop_.tell([this, last] { last(events_); });
   return {lease_.ns / 2};
 }
 

@@ -1,6 +1,7 @@
 // A compute node's link to the coordinator that is a ZooKeeper ensemble and the cluster's memory nodes.
 #pragma once
 
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -40,7 +41,7 @@ class ZkComputeLink final : public ComputeLink {
   Duration follow(ZkState& state, const Wishes& wishes);
   Duration no_slot(const ZkState& state, const Join& join);
   Duration refuse(const std::string& why, bool final);
-  Duration end(void (Events::*last)());
+  Duration end(std::function<void(Events&)> last);
 
   Events& events_;
   std::mutex mutex_;

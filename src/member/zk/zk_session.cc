@@ -71,6 +71,8 @@ void ZkSession::open(Duration timeout) {
   has_password_ = false;
   handle_ = zookeeper_init2(at_.servers.c_str(), &heard, static_cast<int>(timeout.ns / 1'000'000), nullptr, this,
                             ZOO_NO_LOG_CLIENTENV, [](const char*) {});
+  // Otherwise the servers' names are looked up whenever something is sent or received.
+  if (handle_ != nullptr) (void)zoo_set_servers_resolution_delay(handle_, 10'000);
 }
 
 bool ZkSession::ready(Duration timeout) {

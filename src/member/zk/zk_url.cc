@@ -28,12 +28,13 @@ Result<ZkAddress, std::string> parse_zk_url(std::string_view url) {
                           return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
                         });
   if (!is_named) return refused("the name of a cluster has up to 64 letters, digits and -_.");
-  at.servers = servers;
   for (std::size_t from = 0; from <= servers.size();) {
     const std::size_t comma = std::min(servers.find(',', from), servers.size());
     const auto server = wire::parse_host_port(servers.substr(from, comma - from));
     if (!server) return Failure{fmt::format("'{}': {}", url, server.error())};
     if (server->port == 0) return refused("port 0 is no server's");
+    // As the library reads it: without brackets, the last colon is before the port.
+    at.servers += fmt::format("{}{}:{}", at.servers.empty() ? "" : ",", server->host, server->port);
     from = comma + 1;
   }
   return at;

@@ -9,7 +9,7 @@
 namespace declock::member {
 
 struct ZkAddress {
-  std::string servers;           // host:port, with commas between them
+  std::string servers;           // host:port, with commas between them; no brackets
   std::string name = "declock";  // of the cluster
 
   std::string path() const { return "/declock/" + name; }
