@@ -11,8 +11,15 @@ bool Board::entered(std::uint32_t client, std::uint64_t lock, Mode mode) {
   return alone || !holds_against(client, request(lock, mode));
 }
 
-void Board::leaves(std::uint32_t client) {
+std::optional<Time> Board::handed_over(std::uint32_t client, std::uint64_t lock) const {
+  const std::int64_t left_ns = left_ns_[lock].load();
+  if (left_ns <= lines_[client].since_ns.load()) return {};
+  return Time{left_ns};
+}
+
+void Board::leaves(std::uint32_t client, Time now) {
   const std::uint64_t had = lines_[client].has.load();
+  left_ns_[(had >> 1) - 1].store(now.ns);
   holders_[(had >> 1) - 1].fetch_sub(mode_of(had) == Mode::exclusive ? kWriter : kReader);
   lines_[client].has.store(0);
 }

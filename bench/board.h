@@ -26,10 +26,13 @@ class Board {
   };
 
   static std::size_t bytes(std::uint64_t locks, std::uint32_t clients) {
-    return (clients + std::size_t{1}) * sizeof(Line) + locks * 4 + 64;
+    return (clients + std::size_t{1}) * sizeof(Line) + locks * 12 + 128;
   }
   Board(SharedBytes& memory, std::uint64_t locks, std::uint32_t clients)
-      : clients_(clients), lines_(memory.take<Line>(clients)), holders_(memory.take<Count>(locks)) {}
+      : clients_(clients),
+        lines_(memory.take<Line>(clients)),
+        left_ns_(memory.take<std::atomic<std::int64_t>>(locks)),
+        holders_(memory.take<Count>(locks)) {}
 
   Line& line(std::uint32_t client) { return lines_[client]; }
 
@@ -40,7 +43,10 @@ class Board {
 
   // False: somebody holds the lock against that.
   bool entered(std::uint32_t client, std::uint64_t lock, Mode mode);
-  void leaves(std::uint32_t client);
+  void leaves(std::uint32_t client, Time now);
+  // When a holder of the lock last left it, if this client has waited since before that: it was handed over then, or
+  // left to be found. To be asked before entered().
+  std::optional<Time> handed_over(std::uint32_t client, std::uint64_t lock) const;
 
   // Conflicting requests for the same lock that wait although they called earlier. To be asked before entered().
   std::uint64_t overtakes(std::uint32_t client) const;
@@ -60,6 +66,7 @@ class Board {
 
   std::uint32_t clients_;
   Line* lines_;
+  std::atomic<std::int64_t>* left_ns_;  // by lock
   Count* holders_;
 };
 

@@ -82,6 +82,10 @@ void Measured::add_overtakes(std::uint64_t count) {
   overtakes_counted_at += 1;
 }
 
+void Measured::add_taken_over(Duration took) {
+  hand_over_ns.add(ns_of({std::max<std::int64_t>(took.ns, 0)}));
+}
+
 void Measured::add_operation(Duration took, Duration inside, Duration releasing) {
   ops += 1;
   op_ns.add(ns_of(took));
@@ -105,6 +109,7 @@ Measured& Measured::operator+=(const Measured& other) {
   release_ns += other.release_ns;
   data_ns += other.data_ns;
   hottest_acquire_ns += other.hottest_acquire_ns;
+  hand_over_ns += other.hand_over_ns;
   overtakes += other.overtakes;
   overtakes_sum += other.overtakes_sum;
   overtakes_counted_at += other.overtakes_counted_at;

@@ -85,6 +85,7 @@ struct Measured {
   OpCounts counts;
   Histogram op_ns, acquire_ns, release_ns, data_ns;
   Histogram hottest_acquire_ns;
+  Histogram hand_over_ns;  // from the end of one section to the beginning of the next, where somebody waited
   Histogram overtakes;
   std::uint64_t overtakes_sum = 0;
   std::uint64_t overtakes_counted_at = 0;  // so many acquisitions
@@ -99,6 +100,7 @@ struct Measured {
 
   void add_acquire(Duration waited, bool hottest);
   void add_overtakes(std::uint64_t count);
+  void add_taken_over(Duration took);
   void add_operation(Duration took, Duration inside, Duration releasing);
   void add_hand_over(Timestamp asked, std::optional<Timestamp> remote);
   Measured& operator+=(const Measured& other);

@@ -130,10 +130,12 @@ class Crew final : public Host {
   void entered(Client& client, std::uint64_t which, Mode mode, Duration waited) override {
     const bool counts = measuring_ && ++entries_ % kCountOvertakesOneIn == 0;
     if (counts) measured_.add_overtakes(shared_.board.overtakes(client.index));
+    const std::optional<Time> handed_over = shared_.board.handed_over(client.index, which);
+    if (measuring_ && handed_over) measured_.add_taken_over(worker_.now() - *handed_over);
     if (!shared_.board.entered(client.index, which, mode)) shared_.violations.fetch_add(1);
     if (measuring_) measured_.add_acquire(waited, which == 0);
   }
-  void leaves(Client& client) override { shared_.board.leaves(client.index); }
+  void leaves(Client& client) override { shared_.board.leaves(client.index, worker_.now()); }
   void updated(Client& client) override {
     std::atomic<std::uint64_t>& updates = shared_.board.line(client.index).updates;
     updates.store(updates.load(std::memory_order_relaxed) + 1);

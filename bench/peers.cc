@@ -94,7 +94,7 @@ class Part {
     } else {
       seen_ = counter;
     }
-    if (board_ != nullptr) board_->leaves(index_);
+    if (board_ != nullptr) board_->leaves(index_, monotonic_now());
     tally_.operations += 1;
   }
 

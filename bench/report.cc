@@ -104,7 +104,8 @@ Json result_json(const MicroConfig& config, const MicroResult& r, std::string_vi
        {{"op", latency(r.op_ns)},
         {"acquire", latency(r.acquire_ns)},
         {"release", latency(r.release_ns)},
-        {"data", latency(r.data_ns)}}},
+        {"data", latency(r.data_ns)},
+        {"hand_over", r.hand_over_ns.count() > 0 ? latency(r.hand_over_ns) : Json()}}},
       {"mn_ops", mn_ops},
       {"mn_ops_by_purpose", by_purpose},
       {"mn_ops_per_acquire", f.per_acquire},
@@ -162,13 +163,16 @@ struct Column {
   int decimals;
   bool larger_is_better;
   double (*value)(const MicroRun& run);
+  bool is_real = false;  // between processes only
 };
 
-constexpr std::array<Column, 9> kColumns{{
+constexpr std::array<Column, 11> kColumns{{
     {"M ops/s", 3, true, [](const MicroRun& r) { return figures(r.config, r.result).throughput_mops; }},
     {"p50 us", 1, false, [](const MicroRun& r) { return us(r.result.op_ns.quantile(500)); }},
     {"p99 us", 1, false, [](const MicroRun& r) { return us(r.result.op_ns.quantile(990)); }},
     {"p99.9 us", 1, false, [](const MicroRun& r) { return us(r.result.op_ns.quantile(999)); }},
+    {"acq p50", 1, false, [](const MicroRun& r) { return us(r.result.acquire_ns.quantile(500)); }, true},
+    {"hand-over", 1, false, [](const MicroRun& r) { return us(r.result.hand_over_ns.quantile(500)); }, true},
     {"MN/acq", 2, false, [](const MicroRun& r) { return figures(r.config, r.result).per_acquire; }},
     {"MN/op", 2, false, [](const MicroRun& r) { return figures(r.config, r.result).per_op; }},
     {"overtakes", 2, false,
@@ -204,11 +208,15 @@ std::string to_json(const std::vector<MicroRun>& runs, std::string_view commit) 
 
 std::string table(const std::vector<MicroRun>& runs) {
   std::string text = fmt::format("{:<24}", "lock");
-  for (const Column& column : kColumns) text += fmt::format("{:>10} ", column.name);
+  const bool real = runs.front().config.fabric != Fabric::sim;
+  for (const Column& column : kColumns) {
+    if (real || !column.is_real) text += fmt::format("{:>10} ", column.name);
+  }
   text += "  violations  lost updates\n";
   for (const MicroRun& run : runs) {
     text += fmt::format("{:<24}", run.config.lock);
     for (const Column& column : kColumns) {
+      if (column.is_real && !real) continue;
       const double value = column.value(run);
       const bool best = run.config.lock != "ideal" && value == best_of(column, runs);
       text += fmt::format("{:>10.{}f}{}", value, column.decimals, best ? '*' : ' ');
@@ -235,6 +243,7 @@ std::string summary(const MicroConfig& c, const MicroResult& r) {
   line("operation", r.op_ns);
   line("acquire", r.acquire_ns);
   line("release", r.release_ns);
+  if (r.hand_over_ns.count() > 0) line("hand-over", r.hand_over_ns);
   text +=
       fmt::format("  MN operations      {:.3f} per acquire, {:.3f} per release, {:.3f} per operation\n",
                   f.per_acquire, f.per_release, f.per_op);

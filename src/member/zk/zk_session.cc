@@ -144,14 +144,6 @@ ZkResult<void> ZkSession::remove(const std::string& path) {
   return result_of(zoo_delete(handle_, full(path).c_str(), -1));
 }
 
-ZkResult<void> ZkSession::barrier(const std::string& path) {
-  const std::string at = full(path);
-  zoo_op_t check{};
-  zoo_check_op_init(&check, at.c_str(), -1);
-  zoo_op_result_t checked{};
-  return result_of(zoo_multi(handle_, 1, &check, &checked));
-}
-
 ZkResult<void> ZkSession::make_root() {
   // Shared by clusters with different secrets: anybody may add one, nobody may touch another's.
   std::array<ACL, 2> grants{ACL{ZOO_PERM_READ | ZOO_PERM_CREATE, ZOO_ANYONE_ID_UNSAFE},

@@ -9,7 +9,7 @@ namespace declock::member {
 
 ZkResult<ZkState> read_state(ZkSession& session, bool is_current) {
   if (is_current) {
-    const ZkResult<void> passed = session.barrier("state");
+    const ZkResult<void> passed = session.set("barrier", "", -1);
     if (!passed) return Failure{passed.error()};
   }
   const ZkResult<ZkNode> node = session.get("state");
@@ -28,7 +28,7 @@ ZkResult<void> write_state(ZkSession& session, ZkState& state) {
 ZkResult<void> make_cluster(ZkSession& session, const ClusterState& first) {
   const ZkResult<void> root = session.make_root();
   if (!root) return root;
-  for (const char* path : {"members", "mns", "fenced"}) {
+  for (const char* path : {"members", "mns", "fenced", "barrier"}) {
     const ZkResult<void> made = session.create(path, "");
     if (!made && made.error() != ZkFault::exists) return made;
   }

@@ -6,6 +6,8 @@
 //   mns/ID              ephemeral, one per memory node: its address. It is there before the node is in the state.
 //   fenced/S.I-M.J      memory node M, as incarnation J, has fenced the member in slot S, incarnation I. A memory node
 //                       with fresh memory may have given access again: what it said as another incarnation is void.
+//   barrier             written before a read that must not be older than its call: the servers agree on every write,
+//                       while a `sync` is answered also by a leader that has been replaced and does not know it yet.
 //
 // A member whose `session` in the state is empty leaves by itself.
 #pragma once
