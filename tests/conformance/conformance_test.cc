@@ -164,13 +164,16 @@ class Listener final : public Receiver {
     ordered_ = ordered_ && message.words[0] == ++last_[from.value % last_.size()] &&
                message.words[1] == ~message.words[0] && message.words[2] == from.value;
     count_ += 1;
+    heard_[from.value % heard_.size()] += 1;
   }
   bool ordered() const { return ordered_; }
   std::uint64_t count() const { return count_; }
+  std::uint64_t count(EndpointId from) const { return heard_[from.value % heard_.size()]; }
 
  private:
   Endpoint& endpoint_;
   std::array<std::uint64_t, 8> last_{};
+  std::array<std::uint64_t, 8> heard_{};
   bool ordered_ = true;
   std::uint64_t count_ = 0;
 };
@@ -282,8 +285,9 @@ Task<void> outlive(Endpoint& endpoint, member::Membership& membership, std::uint
   for (std::uint64_t i = 0; i < 300; ++i) endpoint.send(EndpointId{1}, {{i, 0, 0}});
   Listener echo{endpoint};
   endpoint.send(endpoint.id(), {{1, ~std::uint64_t{1}, endpoint.id().value}});
-  for (int i = 0; i < 1000 && echo.count() == 0; ++i) co_await worker.sleep_for(microseconds(100));
-  answered = echo.count() == 1;
+  for (int i = 0; i < 1000 && echo.count(endpoint.id()) == 0; ++i)
+    co_await worker.sleep_for(microseconds(100));
+  answered = echo.count(endpoint.id()) == 1;
   co_await worker.sleep_for(milliseconds(20));
   CHECK(co_await endpoint.post(look));
   later = word;

@@ -75,7 +75,7 @@ class NetStage final : public Stage {
     memnode::Config config;
     config.shape.members = nodes;
     config.shape.endpoints = 1;
-    config.shape.lease = milliseconds(500);
+    config.shape.lease = seconds(2);  // longer than a busy machine keeps anybody waiting
     config.memory = {memory_, kBytes};
     config.expose = [&](const std::string& host, std::span<std::byte> memory) {
       return net::open_exposure(network, host, memory);

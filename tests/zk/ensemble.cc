@@ -51,7 +51,8 @@ std::vector<std::uint16_t> free_ports(std::size_t count) {
 
 std::string Ensemble::missing() {
   for (const char* file : {kJava, kJar}) {
-    if (access(file, R_OK) != 0) return fmt::format("there is no {} (Debian: the packages zookeeper and java)", file);
+    if (access(file, R_OK) != 0)
+      return fmt::format("there is no {} (Debian: the packages zookeeper and java)", file);
   }
   return {};
 }
@@ -63,15 +64,16 @@ Ensemble::Ensemble() {
   std::string peers;
   for (std::size_t i = 0; i < kServers; ++i) {
     servers_[i] = {0, ports[3 * i], ports[3 * i + 1], ports[3 * i + 2]};
-    peers += fmt::format("server.{}=127.0.0.1:{}:{}\n", i + 1, servers_[i].quorum_port, servers_[i].election_port);
+    peers += fmt::format("server.{}=127.0.0.1:{}:{}\n", i + 1, servers_[i].quorum_port,
+                         servers_[i].election_port);
   }
   for (std::size_t i = 0; i < kServers; ++i) {
     std::filesystem::create_directory(directory(i));
     std::ofstream{directory(i) + "/myid"} << i + 1 << "\n";
-    std::ofstream{directory(i) + "/zoo.cfg"}
-        << fmt::format("tickTime=100\ninitLimit=30\nsyncLimit=20\nmaxSessionTimeout=60000\ndataDir={}\nclientPort={}\n"
-                       "clientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=*\n{}",
-                       directory(i), servers_[i].client_port, peers);
+    std::ofstream{directory(i) + "/zoo.cfg"} << fmt::format(
+        "tickTime=100\ninitLimit=30\nsyncLimit=20\nmaxSessionTimeout=60000\ndataDir={}\nclientPort={}\n"
+        "clientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=*\n{}",
+        directory(i), servers_[i].client_port, peers);
   }
   start_all();
 }
@@ -87,7 +89,8 @@ std::string Ensemble::directory(std::size_t server) const {
 
 std::string Ensemble::servers() const {
   std::string text;
-  for (const Server& s : servers_) text += fmt::format("{}127.0.0.1:{}", text.empty() ? "" : ",", s.client_port);
+  for (const Server& s : servers_)
+    text += fmt::format("{}127.0.0.1:{}", text.empty() ? "" : ",", s.client_port);
   return text;
 }
 
@@ -106,8 +109,9 @@ void Ensemble::start(std::size_t server) {
     const int out = open(output.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
     dup2(out, 1);
     dup2(out, 2);
-    execl(kJava, kJava, "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no", "-cp",
-          kJar, "org.apache.zookeeper.server.quorum.QuorumPeerMain", configuration.c_str(), nullptr);
+    execl(kJava, kJava, "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+          "-Dzookeeper.forceSync=no", "-cp", kJar, "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+          configuration.c_str(), nullptr);
     _exit(1);
   }
   servers_[server].process = process;
@@ -127,7 +131,8 @@ std::string Ensemble::mode(std::size_t server) const {
   setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   const sockaddr_in at = loopback(servers_[server].client_port);
   std::string answer;
-  if (connect(descriptor, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0 && write(descriptor, "srvr", 4) == 4) {
+  if (connect(descriptor, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0 &&
+      write(descriptor, "srvr", 4) == 4) {
     std::array<char, 4096> part{};
     for (ssize_t got = 1; got > 0;) {
       got = read(descriptor, part.data(), part.size());

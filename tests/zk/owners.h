@@ -75,7 +75,8 @@ struct ComputeHeard {
 
 class Compute final : private Owner, private member::ComputeLink::Events {
  public:
-  Compute(const member::ZkAddress& at, const wire::Secret& secret) : Owner(secret), link_(hub_, *this, at, secret) {
+  Compute(const member::ZkAddress& at, const wire::Secret& secret)
+      : Owner(secret), link_(hub_, *this, at, secret) {
     run();
   }
   ~Compute() override { stop(); }
@@ -145,8 +146,8 @@ struct MemoryHeard {
 
 class Memory final : private Owner, private member::MemoryLink::Events {
  public:
-  Memory(const member::ZkAddress& at, const wire::Secret& secret, const member::ClusterShape& shape, std::uint16_t id,
-         const std::string& address)
+  Memory(const member::ZkAddress& at, const wire::Secret& secret, const member::ClusterShape& shape,
+         std::uint16_t id, const std::string& address)
       : Owner(secret), link_(hub_, *this, at, secret, shape, [](const std::string&) {}) {
     link_.register_as(id, address, 0);
     run();

@@ -60,7 +60,8 @@ class Zk : public testing::Test {
     return std::make_unique<Compute>(at_, secret_of(seed));
   }
   std::unique_ptr<Memory> memory(std::uint16_t id, std::uint8_t seed = 1) {
-    return std::make_unique<Memory>(at_, secret_of(seed), shape_, id, fmt::format("127.0.0.1:{}", 7000 + id));
+    return std::make_unique<Memory>(at_, secret_of(seed), shape_, id,
+                                    fmt::format("127.0.0.1:{}", 7000 + id));
   }
 
   // Runs once `go` is set, until it is killed. REQUIRES: no other thread is alive.
@@ -118,8 +119,9 @@ TEST(ZkUrl, NamesServersAndACluster) {
   EXPECT_EQ(three->path(), "/declock/test-1");
   EXPECT_EQ(member::parse_zk_url("zk://zoo1:2181")->path(), "/declock/declock");
   EXPECT_EQ(member::parse_zk_url("zk://zoo1:2181/")->path(), "/declock/declock");
-  for (const char* bad : {"", "zoo1:2181", "zk://", "zk:///name", "zk://zoo1", "zk://zoo1:x", "zk://zoo1:2181,",
-                          "zk://zoo1:0", "zk://zoo1:2181/a/b", "zk://zoo1:2181/..", "zk://zoo1:2181/a b"}) {
+  for (const char* bad :
+       {"", "zoo1:2181", "zk://", "zk:///name", "zk://zoo1", "zk://zoo1:x", "zk://zoo1:2181,",
+        "zk://zoo1:0", "zk://zoo1:2181/a/b", "zk://zoo1:2181/..", "zk://zoo1:2181/a b"}) {
     const auto parsed = member::parse_zk_url(bad);
     ASSERT_FALSE(parsed) << bad;
     EXPECT_NE(parsed.error().find(fmt::format("'{}'", bad)), std::string::npos) << parsed.error();
@@ -152,7 +154,8 @@ TEST_F(Zk, MembersJoinAndLeaveAndSlotsAreUsedAgain) {
   const auto fourth = compute();
   fourth->join();
   EXPECT_TRUE(soon([&] { return fourth->heard().refused; }));
-  EXPECT_NE(fourth->heard().why.find("all 3 member slots are taken"), std::string::npos) << fourth->heard().why;
+  EXPECT_NE(fourth->heard().why.find("all 3 member slots are taken"), std::string::npos)
+      << fourth->heard().why;
 
   ASSERT_TRUE(first->leaves());
   EXPECT_EQ(first->heard().evictions, 0);
@@ -278,7 +281,8 @@ TEST_F(Zk, ASeatIsForOneMemoryNodeAtATime) {
   {
     const auto second = memory(0);
     EXPECT_TRUE(soon([&] { return !second->heard().refused.empty(); }));
-    EXPECT_EQ(second->heard().refused, "memory node 0 is here already, at 127.0.0.1:7000; give this one another --id");
+    EXPECT_EQ(second->heard().refused,
+              "memory node 0 is here already, at 127.0.0.1:7000; give this one another --id");
   }
   kill(processes_[0], SIGKILL);
   const auto successor = memory(0);

@@ -238,6 +238,7 @@ void Port::send(EndpointId from, EndpointId to, const Message& message) {
   const auto worker = static_cast<std::uint16_t>(number % peer->workers.size());
   const PeerId id{peer->slot, peer->incarnation, worker};
   const Packet packet{peer->workers[worker].cookie, from, to, message};
+  if (id == config_.self) return early_.push_back(packet);  // heard at the next turn
   // In order: not before what could not be sent yet.
   const bool waits = std::any_of(unsent_.begin(), unsent_.end(), [&](const Unsent& u) { return u.to == id; });
   if (waits || !transport_->send(id, peer->workers[worker].blob, packet)) unsent_.push_back({id, packet});

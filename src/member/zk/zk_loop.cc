@@ -5,7 +5,10 @@
 namespace declock::member {
 
 ZkLoop::ZkLoop(wire::Hub& hub, const ZkAddress& at, const wire::Secret& secret, Look look)
-    : hub_(hub), look_(std::move(look)), session_(at, secret, [this] { wake(); }), thread_([this] { run(); }) {}
+    : hub_(hub),
+      look_(std::move(look)),
+      session_(at, secret, [this] { wake(); }),
+      thread_([this] { run(); }) {}
 
 ZkLoop::~ZkLoop() {
   {
@@ -36,7 +39,8 @@ void ZkLoop::run() {
     guard.unlock();
     const Duration pause = look_();
     guard.lock();
-    changed_.wait_for(guard, std::chrono::nanoseconds{pause.ns}, [&] { return is_woken_ || is_stopping_; });
+    changed_.wait_for(guard, std::chrono::nanoseconds{pause.ns},
+                      [&] { return is_woken_ || is_stopping_; });
   }
   guard.unlock();
   session_.close();

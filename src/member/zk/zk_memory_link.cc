@@ -9,9 +9,12 @@
 
 namespace declock::member {
 
-ZkMemoryLink::ZkMemoryLink(wire::Hub& hub, Events& events, const ZkAddress& at, const wire::Secret& secret,
-                           const ClusterShape& shape, Log log)
-    : events_(events), log_(std::move(log)), shape_(shape), loop_(hub, at, secret, [this] { return look(); }) {}
+ZkMemoryLink::ZkMemoryLink(wire::Hub& hub, Events& events, const ZkAddress& at,
+                           const wire::Secret& secret, const ClusterShape& shape, Log log)
+    : events_(events),
+      log_(std::move(log)),
+      shape_(shape),
+      loop_(hub, at, secret, [this] { return look(); }) {}
 
 template <class Change>
 void ZkMemoryLink::wish(Change change) {
@@ -22,7 +25,8 @@ void ZkMemoryLink::wish(Change change) {
   loop_.wake();
 }
 
-void ZkMemoryLink::register_as(std::uint16_t id, const std::string& address, std::uint32_t incarnation) {
+void ZkMemoryLink::register_as(std::uint16_t id, const std::string& address,
+                               std::uint32_t incarnation) {
   wish([&](Wishes& w) {
     w.registers = true;
     w.id = id;
@@ -65,7 +69,8 @@ Duration ZkMemoryLink::look() {
   if (id_ >= kMnsMax) return refuse(fmt::format("--id {}: at most {}", id_, kMnsMax - 1));
   if (session.is_lost()) give_up_session();
   if (!session.ready(shape_.lease)) {
-    if (session.is_unanswered() && !std::exchange(complained_, true)) log(unanswered(session.address()));
+    if (session.is_unanswered() && !std::exchange(complained_, true))
+      log(unanswered(session.address()));
     return session.is_unanswered() ? ZkLoop::kPause : idle;
   }
   complained_ = false;
@@ -108,7 +113,8 @@ Duration ZkMemoryLink::on_fault(ZkFault fault) {
     if (made || made.error() != ZkFault::forbidden) return ZkLoop::kAgain;
     fault = ZkFault::forbidden;
   }
-  if (fault == ZkFault::missing || fault == ZkFault::malformed || (fault == ZkFault::forbidden && is_new))
+  if (fault == ZkFault::missing || fault == ZkFault::malformed ||
+      (fault == ZkFault::forbidden && is_new))
     return refuse(reason(fault, session.address()));
   return ZkLoop::kPause;
 }
@@ -147,7 +153,8 @@ bool ZkMemoryLink::take_seat(Seen& seen) {
       const Time now = monotonic_now();
       if (std::exchange(blocked_by_, node->owner) != node->owner) blocked_since_ = now;
       if (now - blocked_since_ > session.timeout() * 2)
-        (void)refuse(fmt::format("memory node {} is here already, at {}; give this one another --id", id_, node->data));
+        (void)refuse(fmt::format("memory node {} is here already, at {}; give this one another --id",
+                                 id_, node->data));
       return false;
     }
   }
@@ -160,7 +167,8 @@ bool ZkMemoryLink::take_seat(Seen& seen) {
 bool ZkMemoryLink::take_place(Seen& seen) {
   ClusterState& cluster = seen.state.cluster;
   const bool is_there = incarnation_ != 0 && id_ < cluster.mns.size() &&
-                        cluster.mns[id_].incarnation == incarnation_ && !cluster.mns[id_].address.empty();
+                        cluster.mns[id_].incarnation == incarnation_ &&
+                        !cluster.mns[id_].address.empty();
   if (!is_there) {
     // If it is not known what becomes of the write, this is found there next time: nobody else writes an address for
     // who has the seat.
@@ -185,7 +193,8 @@ bool ZkMemoryLink::confirm_fences(const Seen& seen, const Wishes& wishes) {
   for (const Confirmed& confirmed : wishes.confirmed) {
     const auto& [member, incarnation] = confirmed;
     if (incarnation == incarnation_ && seen.state.cluster.has(member.slot, member.incarnation)) {
-      const ZkResult<void> made = loop_.session().create("fenced/" + fence_name(member, id_, incarnation), "");
+      const ZkResult<void> made =
+          loop_.session().create("fenced/" + fence_name(member, id_, incarnation), "");
       if (!made && made.error() != ZkFault::exists) return false;
       asked_[member].reset();
     }
@@ -202,10 +211,12 @@ bool ZkMemoryLink::is_owner_stuck() const {
   });
 }
 
-bool ZkMemoryLink::is_fenced_by_all(const ClusterState& cluster, const MemberId& member, const Names& fenced) const {
+bool ZkMemoryLink::is_fenced_by_all(const ClusterState& cluster, const MemberId& member,
+                                    const Names& fenced) const {
   for (std::uint16_t mn = 0; mn < cluster.mns.size(); ++mn) {
     const MnEntry& entry = cluster.mns[mn];
-    if (!entry.address.empty() && !fenced.contains(fence_name(member, mn, entry.incarnation))) return false;
+    if (!entry.address.empty() && !fenced.contains(fence_name(member, mn, entry.incarnation)))
+      return false;
   }
   return true;
 }
@@ -221,12 +232,14 @@ bool ZkMemoryLink::move_on(Seen& seen) {
   }
   const std::vector<MemberEntry> members = cluster.members;
   for (const MemberEntry& m : members) {
-    if (!is_dead(m, seen.members) || !is_fenced_by_all(cluster, {m.slot, m.incarnation}, seen.fenced)) continue;
+    if (!is_dead(m, seen.members) || !is_fenced_by_all(cluster, {m.slot, m.incarnation}, seen.fenced))
+      continue;
     const bool counts = !m.session.empty();
     cluster.remove(m.slot, m.incarnation, counts);
-    lines.push_back(fmt::format("removed the compute node in slot {} (incarnation {}), which {}: every memory node has "
-                                "fenced it",
-                                m.slot.value, m.incarnation.value, counts ? "was silent" : "has left"));
+    lines.push_back(fmt::format(
+        "removed the compute node in slot {} (incarnation {}), which {}: every memory node has "
+        "fenced it",
+        m.slot.value, m.incarnation.value, counts ? "was silent" : "has left"));
   }
   if (lines.empty()) return true;
   if (!write_state(loop_.session(), seen.state)) return false;
@@ -263,7 +276,8 @@ void ZkMemoryLink::answer(const Seen& seen, const Wishes& wishes) {
   const ClusterState& cluster = seen.state.cluster;
   if (told_ != seen.state.version) loop_.tell([this, cluster] { events_.on_state(0, cluster); });
   told_ = seen.state.version;
-  for (const std::uint64_t ask : wishes.asks) loop_.tell([this, ask, cluster] { events_.on_state(ask, cluster); });
+  for (const std::uint64_t ask : wishes.asks)
+    loop_.tell([this, ask, cluster] { events_.on_state(ask, cluster); });
   const std::lock_guard guard{mutex_};
   for (const std::uint64_t ask : wishes.asks) wishes_.asks.erase(ask);
 }

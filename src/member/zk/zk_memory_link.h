@@ -45,7 +45,7 @@ class ZkMemoryLink final : public MemoryLink {
     std::uint32_t incarnation = 0;
     std::set<std::uint64_t> asks;   // unanswered
     std::set<Confirmed> confirmed;  // not yet written down
-    bool is_stuck = false;          // the owner did not confirm a fence in time, and its loop has not run since
+    bool is_stuck = false;  // the owner did not confirm a fence in time, and its loop has not run since
   };
   // The cluster as it was at one moment, and at later ones: whoever is in the state and not in `members` is dead.
   struct Seen {
@@ -90,7 +90,7 @@ class ZkMemoryLink final : public MemoryLink {
   bool has_seat_ = false;          // mns/ID is of this session
   std::int64_t blocked_by_ = 0;    // the session of mns/ID
   Time blocked_since_{};
-  std::int32_t told_ = -1;         // the version of the state
+  std::int32_t told_ = -1;                         // the version of the state
   std::map<MemberId, std::optional<Time>> asked_;  // to be fenced, by this incarnation; no time: it was
   bool complained_ = false;
   bool is_over_ = false;

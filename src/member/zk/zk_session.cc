@@ -52,7 +52,8 @@ ZkSession::ZkSession(const ZkAddress& at, const wire::Secret& secret, std::funct
   static_assert(sizeof secret.key == crypto_kdf_KEYBYTES);
   // The servers see the password: it must not be the secret itself.
   std::array<unsigned char, 32> derived{};
-  CHECK(crypto_kdf_derive_from_key(derived.data(), derived.size(), 1, "zookeepr", secret.key.data()) == 0);
+  CHECK(crypto_kdf_derive_from_key(derived.data(), derived.size(), 1, "zookeepr", secret.key.data()) ==
+        0);
   password_ = "declock:" + hex(derived.data(), derived.size());
 }
 
@@ -69,8 +70,8 @@ void ZkSession::open(Duration timeout) {
   opened_ = monotonic_now();
   was_answered_ = false;
   has_password_ = false;
-  handle_ = zookeeper_init2(at_.servers.c_str(), &heard, static_cast<int>(timeout.ns / 1'000'000), nullptr, this,
-                            ZOO_NO_LOG_CLIENTENV, [](const char*) {});
+  handle_ = zookeeper_init2(at_.servers.c_str(), &heard, static_cast<int>(timeout.ns / 1'000'000),
+                            nullptr, this, ZOO_NO_LOG_CLIENTENV, [](const char*) {});
   // Otherwise the servers' names are looked up whenever something is sent or received.
   if (handle_ != nullptr) (void)zoo_set_servers_resolution_delay(handle_, 10'000);
 }
@@ -80,7 +81,8 @@ bool ZkSession::ready(Duration timeout) {
   if (handle_ == nullptr) return false;  // not even a name could be looked up: next time, perhaps
   // Taken once, it is the first that is sent on every connection. Not taken between two attempts to connect.
   if (!has_password_)
-    has_password_ = zoo_add_auth(handle_, "digest", password_.c_str(), length(password_), nullptr, nullptr) == ZOK;
+    has_password_ =
+        zoo_add_auth(handle_, "digest", password_.c_str(), length(password_), nullptr, nullptr) == ZOK;
   const bool is_connected = has_password_ && zoo_state(handle_) == ZOO_CONNECTED_STATE;
   was_answered_ = was_answered_ || is_connected;
   return is_connected;
@@ -127,13 +129,13 @@ ZkResult<std::set<std::string>> ZkSession::children(const std::string& path) {
 }
 
 ZkResult<void> ZkSession::create(const std::string& path, const std::string& data) {
-  return result_of(zoo_create(handle_, full(path).c_str(), data.data(), length(data), &ZOO_CREATOR_ALL_ACL,
-                              ZOO_PERSISTENT, nullptr, 0));
+  return result_of(zoo_create(handle_, full(path).c_str(), data.data(), length(data),
+                              &ZOO_CREATOR_ALL_ACL, ZOO_PERSISTENT, nullptr, 0));
 }
 
 ZkResult<void> ZkSession::create_ephemeral(const std::string& path, const std::string& data) {
-  return result_of(zoo_create(handle_, full(path).c_str(), data.data(), length(data), &ZOO_CREATOR_ALL_ACL,
-                              ZOO_EPHEMERAL, nullptr, 0));
+  return result_of(zoo_create(handle_, full(path).c_str(), data.data(), length(data),
+                              &ZOO_CREATOR_ALL_ACL, ZOO_EPHEMERAL, nullptr, 0));
 }
 
 ZkResult<void> ZkSession::set(const std::string& path, const std::string& data, std::int32_t version) {
@@ -151,8 +153,8 @@ ZkResult<void> ZkSession::make_root() {
   const ACL_vector shared{static_cast<std::int32_t>(grants.size()), grants.data()};
   const int above = zoo_create(handle_, "/declock", nullptr, -1, &shared, ZOO_PERSISTENT, nullptr, 0);
   if (above != ZOK && above != ZNODEEXISTS) return Failure{fault_of(above)};
-  const int own =
-      zoo_create(handle_, at_.path().c_str(), nullptr, -1, &ZOO_CREATOR_ALL_ACL, ZOO_PERSISTENT, nullptr, 0);
+  const int own = zoo_create(handle_, at_.path().c_str(), nullptr, -1, &ZOO_CREATOR_ALL_ACL,
+                             ZOO_PERSISTENT, nullptr, 0);
   if (own != ZOK && own != ZNODEEXISTS) return Failure{fault_of(own)};
   return {};
 }

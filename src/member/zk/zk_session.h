@@ -70,7 +70,8 @@ class ZkSession {
   ZkResult<std::set<std::string>> children(const std::string& path);
   ZkResult<void> create(const std::string& path, const std::string& data);
   ZkResult<void> create_ephemeral(const std::string& path, const std::string& data);
-  ZkResult<void> set(const std::string& path, const std::string& data, std::int32_t version);  // -1: any
+  ZkResult<void> set(const std::string& path, const std::string& data,
+                     std::int32_t version);  // -1: any
   ZkResult<void> remove(const std::string& path);
   // The cluster's own path, and those above it.
   ZkResult<void> make_root();

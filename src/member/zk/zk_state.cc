@@ -45,7 +45,8 @@ std::string fence_name(const MemberId& member, std::uint16_t mn, std::uint32_t i
 
 std::optional<MemberId> fenced_member(const std::string& name) {
   MemberId member;
-  if (std::sscanf(name.c_str(), "%" SCNu16 ".%" SCNu32 "-", &member.slot.value, &member.incarnation.value) != 2)
+  if (std::sscanf(name.c_str(), "%" SCNu16 ".%" SCNu32 "-", &member.slot.value,
+                  &member.incarnation.value) != 2)
     return {};
   return member;
 }
@@ -53,12 +54,15 @@ std::optional<MemberId> fenced_member(const std::string& name) {
 std::string reason(ZkFault fault, const ZkAddress& at) {
   switch (fault) {
     case ZkFault::forbidden:
-      return fmt::format("cluster '{}' at {} was made with another secret; use that one, or another name", at.name,
-                         at.servers);
+      return fmt::format(
+          "cluster '{}' at {} was made with another secret; use that one, or another name", at.name,
+          at.servers);
     case ZkFault::malformed:
-      return fmt::format("{}/state at {} is not what this version writes; use another name", at.path(), at.servers);
+      return fmt::format("{}/state at {} is not what this version writes; use another name", at.path(),
+                         at.servers);
     default:
-      return fmt::format("there is no cluster '{}' at {}; start a memory node first", at.name, at.servers);
+      return fmt::format("there is no cluster '{}' at {}; start a memory node first", at.name,
+                         at.servers);
   }
 }
 

@@ -12,8 +12,9 @@ namespace declock::member {
 Result<ZkAddress, std::string> parse_zk_url(std::string_view url) {
   constexpr std::string_view kScheme = "zk://";
   const auto refused = [&](std::string_view why) {
-    return Failure{fmt::format("'{}': {}; write zk://HOST:PORT,HOST:PORT/NAME, as in zk://zoo1:2181,zoo2:2181/test",
-                               url, why)};
+    return Failure{fmt::format(
+        "'{}': {}; write zk://HOST:PORT,HOST:PORT/NAME, as in zk://zoo1:2181,zoo2:2181/test", url,
+        why)};
   };
   if (!url.starts_with(kScheme)) return refused("does not begin with zk://");
   std::string_view servers = url.substr(kScheme.size());
