@@ -24,16 +24,19 @@ Result<void, std::string> validate_real(const MicroConfig& config) {
                                kProcessesMax)};
   }
   if (config.kill && config.kill->memory) {
-    return Failure{fmt::format("--kill mn: on {} no memory node is restarted; accepted: cn:N@TIME", fabric)};
+    return Failure{
+        fmt::format("--kill mn: on {} no memory node is restarted; accepted: cn:N@TIME", fabric)};
   }
   const bool on_network = config.fabric != Fabric::shm;
   if (!exists_on(config.fabric, config.lock)) {
-    return Failure{fmt::format("shiftlock needs a masked compare-and-swap, which {} does not have; use --fabric sim or shm",
-                               fabric)};
+    return Failure{fmt::format(
+        "shiftlock needs a masked compare-and-swap, which {} does not have; use --fabric sim or shm",
+        fabric)};
   }
   if (!config.namespaces.empty() && (!on_network || config.namespaces.size() < 2)) {
-    return Failure{std::string{"--namespaces is for --fabric tcp: one for the memory nodes, and one or more for the "
-                               "compute nodes, as in mn,cn1,cn2"}};
+    return Failure{std::string{
+        "--namespaces is for --fabric tcp: one for the memory nodes, and one or more for the "
+        "compute nodes, as in mn,cn1,cn2"}};
   }
   if (config.cn_latency != 1)
     return Failure{fmt::format("--cn-latency is for --fabric sim, not {}", fabric)};

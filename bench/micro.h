@@ -55,7 +55,8 @@ struct MicroConfig {
   // On a network:
   Duration lease = seconds(1);
   net::NetworkOptions network{};  // its kind follows from the fabric
-  std::vector<std::string> namespaces{};  // of the network, for the memory nodes, and in turn for each CN; none: loopback
+  std::vector<std::string>
+      namespaces{};  // of the network, for the memory nodes, and in turn for each CN; none: loopback
 
   locks::FamilyConfig family() const {
     locks::FamilyConfig config;
@@ -85,7 +86,8 @@ struct Measured {
   OpCounts counts;
   Histogram op_ns, acquire_ns, release_ns, data_ns;
   Histogram hottest_acquire_ns;
-  Histogram hand_over_ns;  // from the end of one section to the beginning of the next, where somebody waited
+  Histogram
+      hand_over_ns;  // from the end of one section to the beginning of the next, where somebody waited
   Histogram overtakes;
   std::uint64_t overtakes_sum = 0;
   std::uint64_t overtakes_counted_at = 0;  // so many acquisitions

@@ -196,7 +196,8 @@ Task<void> Crew::keep_house() {
 }
 
 // The life of a compute node's process.
-void be_compute_node(const MicroConfig& config, RealCluster& cluster, std::uint32_t cn, Shared& shared) {
+void be_compute_node(const MicroConfig& config, RealCluster& cluster, std::uint32_t cn,
+                     Shared& shared) {
   const std::unique_ptr<member::Node> joined = cluster.join(cn);
   member::Node& node = *joined;
 
@@ -268,8 +269,9 @@ class Run {
         family_(locks::make_family(config.family())),
         placement_(config, family_->stride()),
         shared_(config),
-        cluster_(make_real_cluster(
-            config, family_->endpoint_per_worker() ? config.workers : config.clients, placement_.bytes())) {}
+        cluster_(make_real_cluster(config,
+                                   family_->endpoint_per_worker() ? config.workers : config.clients,
+                                   placement_.bytes())) {}
 
   MicroResult operator()();
 

@@ -60,7 +60,9 @@ class Micro final : public Host, private sim::EffectObserver, private hier::Hand
   void updated(Client&) override { updates_ += 1; }
   void finished(Client& client, Duration took, Duration inside, Duration releasing) override;
   void gave_up(Client& client, Errc error) override;
-  std::optional<std::uint64_t> look(RemoteAddr addr) override { return engine_.memory(addr.mn).load(addr.offset); }
+  std::optional<std::uint64_t> look(RemoteAddr addr) override {
+    return engine_.memory(addr.mn).load(addr.offset);
+  }
 
   void kill();
   std::vector<hier::Station> join(std::uint32_t cn, std::span<Endpoint* const> endpoints);

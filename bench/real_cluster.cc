@@ -99,7 +99,9 @@ class NetCluster final : public RealCluster {
     node.endpoints = endpoints_;
     node.slot = as_slot(slot);
     node.seed = config_.seed;
-    node.transport = [this](const std::string& host) { return net::open_transport(config_.network, host); };
+    node.transport = [this](const std::string& host) {
+      return net::open_transport(config_.network, host);
+    };
     auto joined = member::NetNode::join(node);
     if (!joined) throw std::runtime_error(joined.error());
     return std::move(*joined);
@@ -118,7 +120,9 @@ class NetCluster final : public RealCluster {
     std::array<char, 64> host;
     std::atomic<std::uint16_t> port;  // 0: not yet
   };
-  wire::HostPort place_of(std::uint32_t mn) const { return {places_[mn].host.data(), places_[mn].port.load()}; }
+  wire::HostPort place_of(std::uint32_t mn) const {
+    return {places_[mn].host.data(), places_[mn].port.load()};
+  }
 
   void be_memory_node(std::uint32_t mn) {
     if (!config_.namespaces.empty()) enter_namespace(config_.namespaces[0]);
@@ -165,13 +169,17 @@ std::string own_address() {
   std::string found;
   if (getifaddrs(&all) != 0) throw std::runtime_error("no network addresses can be listed");
   for (const ifaddrs* i = all; i != nullptr && found.empty(); i = i->ifa_next) {
-    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET || (i->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET ||
+        (i->ifa_flags & IFF_LOOPBACK) != 0)
+      continue;
     std::array<char, INET_ADDRSTRLEN> text{};
-    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr, text.data(), text.size());
+    inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr, text.data(),
+              text.size());
     found = text.data();
   }
   freeifaddrs(all);
-  if (found.empty()) throw std::runtime_error("this network namespace has no address but the loopback's");
+  if (found.empty())
+    throw std::runtime_error("this network namespace has no address but the loopback's");
   return found;
 }
 
@@ -182,8 +190,8 @@ void enter_namespace(const std::string& name) {
   const int error = errno;
   if (descriptor >= 0) close(descriptor);
   if (!entered)
-    throw std::runtime_error(fmt::format("--namespaces: {}: {}; `ip netns add {}` makes one, as root", path,
-                                         std::strerror(error), name));
+    throw std::runtime_error(fmt::format("--namespaces: {}: {}; `ip netns add {}` makes one, as root",
+                                         path, std::strerror(error), name));
 }
 
 }  // namespace declock::bench

@@ -111,7 +111,10 @@ std::string recovery_json(const RecoveryResult& result, std::string_view commit)
   return Json{{"commit", commit},
               {"fabric", to_string(result.config.fabric)},
               {"seed", result.config.seed},
-              {"config", {{"processes", result.config.processes}, {"kills", result.config.kills}, {"lease_ms", lease_ms(result)}}},
+              {"config",
+               {{"processes", result.config.processes},
+                {"kills", result.config.kills},
+                {"lease_ms", lease_ms(result)}}},
               {"recovery_ms",
                {{"p50", ms(500)},
                 {"p99", ms(990)},
@@ -129,8 +132,7 @@ std::string recovery_summary(const RecoveryResult& result) {
       "{} processes on {} that want one lock, its holder killed {} times (seed {}, lease {} ms)\n"
       "  from the kill to the next holder   p50 {:.1f}  p99 {:.1f}  max {:.1f} ms\n",
       result.config.processes, to_string(result.config.fabric), result.config.kills, result.config.seed,
-      lease_ms(result), ms(500), ms(990),
-      static_cast<double>(result.took_ns.max()) / 1e6);
+      lease_ms(result), ms(500), ms(990), static_cast<double>(result.took_ns.max()) / 1e6);
 }
 
 }  // namespace declock::bench

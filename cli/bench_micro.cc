@@ -122,10 +122,7 @@ Action add_bench_micro(CLI::App& bench) {
   bench::MicroConfig& c = options->config;
 
   app.add_option_function<std::string>(
-         "--fabric",
-         [&c](const std::string& name) {
-           c.fabric = *bench::fabric_of(name);
-         },
+         "--fabric", [&c](const std::string& name) { c.fabric = *bench::fabric_of(name); },
          "Where to run: simulated, or processes on this machine over shared memory, TCP or RDMA verbs")
       ->check(one_of({"sim", "shm", "tcp", "verbs"}))
       ->default_str("sim");
@@ -179,7 +176,8 @@ Action add_bench_micro(CLI::App& bench) {
   add_duration(app, "--lease", c.lease, "tcp, verbs: who is silent for so long is taken for dead",
                milliseconds(10), seconds(3600));
   app.add_option("--namespaces", c.namespaces,
-                 "tcp: network namespaces of this machine, one for the memory nodes, then those of the compute nodes")
+                 "tcp: network namespaces of this machine, one for the memory nodes, then those of the "
+                 "compute nodes")
       ->delimiter(',')
       ->type_name("NAME,NAME,..");
   add_verbs_options(app, c.network);

@@ -65,9 +65,10 @@ int run(const Options& options) {
 }  // namespace
 
 Action add_bench_reset(CLI::App& bench) {
-  CLI::App& app = *bench.add_subcommand("reset",
-                                        "How long a reset takes; between processes, how long it takes from the "
-                                        "death of a lock's holder to the next holder");
+  CLI::App& app =
+      *bench.add_subcommand("reset",
+                            "How long a reset takes; between processes, how long it takes from the "
+                            "death of a lock's holder to the next holder");
   auto options = std::make_shared<Options>();
   app.add_option("--fabric", options->fabric, "Where to run: simulated, or processes on this machine")
       ->check(one_of({"sim", "shm", "tcp", "verbs"}));
@@ -76,8 +77,9 @@ Action add_bench_reset(CLI::App& bench) {
       ->check(whole_number(1, 100'000));
   app.add_option("--processes", options->recovery.processes, "Not on sim: processes that want the lock")
       ->check(whole_number(2, 64));
-  add_duration(app, "--lease", options->recovery.lease, "tcp, verbs: who is silent for so long is taken for dead",
-               milliseconds(10), seconds(60));
+  add_duration(app, "--lease", options->recovery.lease,
+               "tcp, verbs: who is silent for so long is taken for dead", milliseconds(10),
+               seconds(60));
   add_verbs_options(app, options->recovery.network);
   app.add_option("--seed", options->seed, "The same seed gives the same run")
       ->check(whole_number(0, ~std::uint64_t{0}));

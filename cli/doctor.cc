@@ -98,8 +98,11 @@ Finding a_network(net::Network kind) {
     (void)(*exposure)->progress();
   }
   if (sink.status == Errc::ok && memory[0] == 1)
-    return {is_tcp ? "libfabric over TCP: a fetch-and-add works" : "verbs: a one-sided fetch-and-add works", ""};
-  return {"a fetch-and-add did not complete within 5 s", "is a firewall between this machine and itself?"};
+    return {
+        is_tcp ? "libfabric over TCP: a fetch-and-add works" : "verbs: a one-sided fetch-and-add works",
+        ""};
+  return {"a fetch-and-add did not complete within 5 s",
+          "is a firewall between this machine and itself?"};
 }
 
 Finding process_descriptors() {
@@ -122,7 +125,11 @@ Finding open_files() {
 int run(const std::string& directory) {
   int unwell = 0;
   const auto report = [&](std::string_view what, const Finding& finding) {
-    fmt::print("{:<4} {:<8} {}\n", finding.mend.empty() ? "ok" : finding.is_optional ? "--" : "!!", what, finding.works);
+    fmt::print("{:<4} {:<8} {}\n",
+               finding.mend.empty()  ? "ok"
+               : finding.is_optional ? "--"
+                                     : "!!",
+               what, finding.works);
     if (finding.mend.empty()) return;
     fmt::print("              mend it: {}\n", finding.mend);
     unwell += finding.is_optional ? 0 : 1;
@@ -137,7 +144,8 @@ int run(const std::string& directory) {
   report("verbs", verbs);
   report("machine", processors());
   report("machine", open_files());
-  fmt::print("{}\n", unwell == 0 ? "everything works that every machine should have" : fmt::format("{} to mend", unwell));
+  fmt::print("{}\n", unwell == 0 ? "everything works that every machine should have"
+                                 : fmt::format("{} to mend", unwell));
   return unwell == 0 ? kFine : kIncomplete;
 }
 

@@ -57,13 +57,15 @@ Task<std::optional<int>> watch(Worker& worker, const member::Membership& members
 }
 
 // The exit status of the command, if there is one.
-Task<Result<int, std::string>> use(Worker& worker, const Options& options, const member::Membership& membership,
-                                   TimedLockClient& lock, RemoteAddr at) {
+Task<Result<int, std::string>> use(Worker& worker, const Options& options,
+                                   const member::Membership& membership, TimedLockClient& lock,
+                                   RemoteAddr at) {
   Histogram waited_ns;
   int status = kFine;
   for (std::uint32_t i = 0; i < options.times && !interrupted(); ++i) {
     const Time called = worker.now();
-    const Result<Hold> hold = co_await lock.acquire(at, options.shared ? Mode::shared : Mode::exclusive);
+    const Result<Hold> hold =
+        co_await lock.acquire(at, options.shared ? Mode::shared : Mode::exclusive);
     if (!hold) co_return Failure{std::string{to_string(hold.error())}};
     waited_ns.add(static_cast<std::uint64_t>((worker.now() - called).ns));
     std::string failure;
@@ -73,8 +75,9 @@ Task<Result<int, std::string>> use(Worker& worker, const Options& options, const
           started ? co_await watch(worker, membership, *started) : std::optional{kIncomplete};
       if (!started) failure = started.error();
       if (!ended) {
-        co_return Failure{fmt::format("the cluster took this compute node for dead while it held '{}'; '{}' was killed",
-                                      options.name, options.command[0])};
+        co_return Failure{fmt::format(
+            "the cluster took this compute node for dead while it held '{}'; '{}' was killed",
+            options.name, options.command[0])};
       }
       status = *ended;
     }
@@ -84,9 +87,9 @@ Task<Result<int, std::string>> use(Worker& worker, const Options& options, const
   }
   if (options.command.empty()) {
     const auto us = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e3; };
-    fmt::print("'{}' was {} {} times; getting it took p50 {:.1f}  p99 {:.1f}  max {:.1f} us\n", options.name,
-               options.shared ? "shared" : "held", format_count(waited_ns.count()), us(waited_ns.quantile(500)),
-               us(waited_ns.quantile(990)), us(waited_ns.max()));
+    fmt::print("'{}' was {} {} times; getting it took p50 {:.1f}  p99 {:.1f}  max {:.1f} us\n",
+               options.name, options.shared ? "shared" : "held", format_count(waited_ns.count()),
+               us(waited_ns.quantile(500)), us(waited_ns.quantile(990)), us(waited_ns.max()));
   }
   co_return status;
 }
@@ -118,14 +121,18 @@ int run(const Options& options) {
 }  // namespace
 
 Action add_lock(CLI::App& program) {
-  CLI::App& app = *program.add_subcommand(
-      "lock", "Takes a lock of a cluster by its name and runs a command meanwhile, as flock does on one machine");
+  CLI::App& app = *program.add_subcommand("lock",
+                                          "Takes a lock of a cluster by its name and runs a command "
+                                          "meanwhile, as flock does on one machine");
   auto options = std::make_shared<Options>();
   app.add_option("NAME", options->name, "Of the lock; made if there is none")->required();
-  app.add_option("COMMAND", options->command, "What to run while holding it, after --; nothing: how long it takes");
+  app.add_option("COMMAND", options->command,
+                 "What to run while holding it, after --; nothing: how long it takes");
   app.add_flag("--shared", options->shared, "Together with others who want it shared");
-  app.add_option("--times", options->times, "Lock and unlock so often")->check(whole_number(1, 100'000'000));
-  app.add_option("--mn", options->mn, "The memory node that has the lock")->check(whole_number(0, member::kMnsMax - 1));
+  app.add_option("--times", options->times, "Lock and unlock so often")
+      ->check(whole_number(1, 100'000'000));
+  app.add_option("--mn", options->mn, "The memory node that has the lock")
+      ->check(whole_number(0, member::kMnsMax - 1));
   add_cluster_options(app, options->cluster);
   return [options] { return run(*options); };
 }

@@ -52,8 +52,9 @@ int run(Options& options) {
   memnode::Config& config = options.config;
   config.listen = or_bad_input(wire::parse_host_port(options.listen));
   if (config.listen.host == "0.0.0.0" || config.listen.host == "::") {
-    throw BadInput(fmt::format("--listen {}: name one address of this machine, by which compute nodes reach it",
-                               options.listen));
+    throw BadInput(
+        fmt::format("--listen {}: name one address of this machine, by which compute nodes reach it",
+                    options.listen));
   }
   config.bytes = or_bad_input(parse_bytes(options.size)) / 8 * 8;
   if (config.bytes < 4096) throw BadInput(fmt::format("--size {}: at least 4KiB", options.size));
@@ -67,11 +68,13 @@ int run(Options& options) {
     config.coordinator = or_bad_input(wire::parse_host_port(options.coordinator));
   }
   if (options.coordinator.empty() && config.id != 0) {
-    throw BadInput(fmt::format("--id {}: memory node 0 coordinates the cluster; give its address by --coordinator",
-                               config.id));
+    throw BadInput(
+        fmt::format("--id {}: memory node 0 coordinates the cluster; give its address by --coordinator",
+                    config.id));
   }
   if (!options.coordinator.empty() && !config.state_directory.empty())
-    throw BadInput("--state is for the memory node that coordinates the cluster, not for one with --coordinator");
+    throw BadInput(
+        "--state is for the memory node that coordinates the cluster, not for one with --coordinator");
   options.network.network = options.fabric == "verbs" ? net::Network::verbs : net::Network::tcp;
   config.expose = [network = options.network](const std::string& host, std::span<std::byte> memory) {
     return net::open_exposure(network, host, memory);
@@ -80,9 +83,9 @@ int run(Options& options) {
   auto node = memnode::MemoryNode::open(config);
   if (!node) throw CannotRun(node.error());
   stop_on_signals(**node);
-  log(fmt::format("memory node {} listens at {} with {} over {}{}", config.id, to_string((*node)->address()),
-                  format_bytes(config.bytes), options.fabric,
-                  !options.coordinator.empty()    ? fmt::format(", coordinated by {}", options.coordinator)
+  log(fmt::format("memory node {} listens at {} with {} over {}{}", config.id,
+                  to_string((*node)->address()), format_bytes(config.bytes), options.fabric,
+                  !options.coordinator.empty() ? fmt::format(", coordinated by {}", options.coordinator)
                   : config.state_directory.empty() ? "; without --state a restart forgets the cluster"
                                                    : ""));
   const Result<void, std::string> ran = (*node)->run();
@@ -94,25 +97,32 @@ int run(Options& options) {
 }  // namespace
 
 Action add_mn(CLI::App& program) {
-  CLI::App& app = *program.add_subcommand("mn", "A memory node: memory and locks for compute nodes on the network");
+  CLI::App& app =
+      *program.add_subcommand("mn", "A memory node: memory and locks for compute nodes on the network");
   auto options = std::make_shared<Options>();
   memnode::Config& c = options->config;
-  app.add_option("--fabric", options->fabric, "How its memory is reached")->check(one_of({"tcp", "verbs"}));
-  app.add_option("--listen", options->listen, "An address of this machine, and a port")->type_name("HOST:PORT");
+  app.add_option("--fabric", options->fabric, "How its memory is reached")
+      ->check(one_of({"tcp", "verbs"}));
+  app.add_option("--listen", options->listen, "An address of this machine, and a port")
+      ->type_name("HOST:PORT");
   app.add_option("--size", options->size, "Of its memory")->type_name("SIZE");
   app.add_option("--secret", options->secret, "The cluster's secret; 'declock secret FILE' makes one")
       ->required()
       ->type_name("FILE");
-  app.add_option("--id", c.id, "Which memory node of the cluster this is; without ZooKeeper 0 coordinates it")
+  app.add_option("--id", c.id,
+                 "Which memory node of the cluster this is; without ZooKeeper 0 coordinates it")
       ->check(whole_number(0, member::kMnsMax - 1));
-  app.add_option("--coordinator", options->coordinator,
-                 "Where memory node 0 listens, or a ZooKeeper ensemble; not given: this node coordinates")
+  app.add_option(
+         "--coordinator", options->coordinator,
+         "Where memory node 0 listens, or a ZooKeeper ensemble; not given: this node coordinates")
       ->type_name("HOST:PORT|zk://HOST:PORT,..[/NAME]");
-  app.add_option("--state", c.state_directory, "What the coordinator remembers across restarts is kept there")
+  app.add_option("--state", c.state_directory,
+                 "What the coordinator remembers across restarts is kept there")
       ->type_name("DIR");
   app.add_option("--members", c.shape.members, "Of a new cluster: compute nodes at a time")
       ->check(whole_number(1, member::kMembersMax));
-  app.add_option("--endpoints", c.shape.endpoints, "Of a new cluster: endpoints per compute node at most")
+  app.add_option("--endpoints", c.shape.endpoints,
+                 "Of a new cluster: endpoints per compute node at most")
       ->check(whole_number(1, member::kMembersMax));
   add_duration(app, "--lease", c.shape.lease, "Who is silent for so long is taken for dead",
                milliseconds(10), seconds(3600));

@@ -87,9 +87,13 @@ CLI::Option* add_duration(CLI::App& app, const std::string& name, Duration& valu
 }
 
 void add_verbs_options(CLI::App& app, net::NetworkOptions& options) {
-  app.add_option("--device", options.device, "verbs: the RDMA device; the first that is up if not given")->type_name("NAME");
-  app.add_option("--port", options.port, "verbs: its port; 0: the first that is up")->check(whole_number(0, 255));
-  app.add_option("--gid-index", options.gid_index, "verbs: the GID; if not given RoCE v2 over IPv4 is preferred")
+  app.add_option("--device", options.device,
+                 "verbs: the RDMA device; the first that is up if not given")
+      ->type_name("NAME");
+  app.add_option("--port", options.port, "verbs: its port; 0: the first that is up")
+      ->check(whole_number(0, 255));
+  app.add_option("--gid-index", options.gid_index,
+                 "verbs: the GID; if not given RoCE v2 over IPv4 is preferred")
       ->check(whole_number(0, 255));
   app.add_option("--mtu", options.mtu, "verbs: bytes per packet; 0: what the port has")
       ->check(one_of({"0", "256", "512", "1024", "2048", "4096"}));

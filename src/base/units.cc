@@ -57,9 +57,10 @@ Result<std::uint64_t, std::string> parse_bytes(std::string_view text) {
   for (std::size_t i = 0; i < kByteUnits.size() && is_number; ++i) {
     if (unit == kByteUnits[i] && count <= ~std::uint64_t{0} >> (10 * i)) return count << (10 * i);
   }
-  return Failure{fmt::format("'{}' is no size; accepted is a whole number of bytes, or of KiB, MiB, GiB or TiB, as in "
-                             "512MiB",
-                             text)};
+  return Failure{fmt::format(
+      "'{}' is no size; accepted is a whole number of bytes, or of KiB, MiB, GiB or TiB, as in "
+      "512MiB",
+      text)};
 }
 
 std::string format_bytes(std::uint64_t bytes) {

@@ -51,7 +51,8 @@ Result<void, std::string> MemoryNode::prepare() {
   if (memory_.empty()) {
     void* at = mmap(nullptr, config_.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
-      return Failure{fmt::format("--size: {} bytes of memory: {}", config_.bytes, std::strerror(errno))};
+      return Failure{
+          fmt::format("--size: {} bytes of memory: {}", config_.bytes, std::strerror(errno))};
     memory_ = {static_cast<std::byte*>(at), config_.bytes};
   }
   auto exposure = config_.expose(config_.listen.host, memory_);
@@ -73,13 +74,15 @@ Result<void, std::string> MemoryNode::prepare() {
       member::ClusterShape shape = config_.shape;
       shape.id = random_number();
       auto coordinator = member::CoordinatorServer::open(
-          shape, std::move(file), [this](LineId line, const std::string& frame) { hub_.send(line, frame); },
-          config_.log, monotonic_now());
+          shape, std::move(file),
+          [this](LineId line, const std::string& frame) { hub_.send(line, frame); }, config_.log,
+          monotonic_now());
       if (!coordinator) return Failure{coordinator.error()};
       coordinator_ = std::move(*coordinator);
     }
     // Also to the coordinator in this very process: one way for all.
-    auto link = std::make_unique<member::NetMemoryLink>(hub_, config_.coordinator.value_or(address_), events);
+    auto link =
+        std::make_unique<member::NetMemoryLink>(hub_, config_.coordinator.value_or(address_), events);
     net_link_ = link.get();
     link_ = std::move(link);
   }
@@ -108,9 +111,10 @@ void MemoryNode::on_frame(LineId line, const std::string& frame) {
                           member::dispatch<member::Attach, member::Relay, member::Allocate>(
                               frame, [&](const auto& message) { on(message, line); });
   if (understood) return;
-  const std::string why = coordinator_ || frame.empty() || frame[0] != static_cast<char>(member::Kind::join)
-                              ? "a message that a memory node does not understand"
-                              : "this memory node hosts no coordinator; join at the one that does";
+  const std::string why =
+      coordinator_ || frame.empty() || frame[0] != static_cast<char>(member::Kind::join)
+          ? "a message that a memory node does not understand"
+          : "this memory node hosts no coordinator; join at the one that does";
   hub_.send(line, member::frame_of(member::Refused{false, why}));
   config_.log(fmt::format("hung up on a peer: it sent {}", why));
   hub_.hang_up(line);
@@ -119,7 +123,8 @@ void MemoryNode::on_frame(LineId line, const std::string& frame) {
 void MemoryNode::on_down(LineId line, const std::string& why, bool refused) {
   if (coordinator_) coordinator_->on_down(line);
   const bool to_coordinator = net_link_ != nullptr && (net_link_->is(line) || line == 0);
-  const bool was_member = std::erase_if(lines_, [&](const auto& entry) { return entry.second == line; }) > 0;
+  const bool was_member =
+      std::erase_if(lines_, [&](const auto& entry) { return entry.second == line; }) > 0;
   std::erase_if(pending_, [&](const PendingAttach& p) { return p.line == line; });
   if (to_coordinator && refused && incarnation_ == 0) {
     failure_ = why;
@@ -140,7 +145,8 @@ void MemoryNode::on_registered(std::uint32_t incarnation, const member::ClusterS
   if (incarnation_ != 0 && incarnation_ != incarnation) start_afresh();
   const bool is_new = incarnation_ != incarnation;
   incarnation_ = incarnation;
-  if (is_new) config_.log(fmt::format("memory node {} serves, incarnation {}", config_.id, incarnation));
+  if (is_new)
+    config_.log(fmt::format("memory node {} serves, incarnation {}", config_.id, incarnation));
   hub_.set_tick(Duration{state.shape.lease.ns / 8});
   on_state(0, state);
 }
@@ -164,8 +170,10 @@ void MemoryNode::start_afresh() {
 void MemoryNode::on_state(std::uint64_t ask, const member::ClusterState& state) {
   if (state.number >= state_.number || state.shape.id != state_.shape.id) state_ = state;
   // Taken for dead while it was not: it comes back with fresh memory, as everybody believes already.
-  const bool is_given_up = config_.id >= state_.mns.size() || state_.mns[config_.id].incarnation != incarnation_;
-  if (incarnation_ != 0 && is_given_up) link_->register_as(config_.id, wire::to_string(address_), incarnation_);
+  const bool is_given_up =
+      config_.id >= state_.mns.size() || state_.mns[config_.id].incarnation != incarnation_;
+  if (incarnation_ != 0 && is_given_up)
+    link_->register_as(config_.id, wire::to_string(address_), incarnation_);
   std::vector<PendingAttach> pending;
   pending.swap(pending_);
   for (const PendingAttach& p : pending) try_attach(p, ask);
@@ -219,11 +227,13 @@ void MemoryNode::try_attach(const PendingAttach& pending, std::uint64_t answered
   const net::PeerId peer{self.slot, self.incarnation.value, attach.worker};
   const Result<net::Blob, std::string> answer = exposure_->open(peer, attach.offer);
   if (!answer) {
-    config_.log(fmt::format("no access for the compute node in slot {}: {}", self.slot.value, answer.error()));
+    config_.log(
+        fmt::format("no access for the compute node in slot {}: {}", self.slot.value, answer.error()));
     return hub_.send(pending.line, member::frame_of(member::Refused{false, answer.error()}));
   }
   std::vector<std::uint16_t>& workers = accesses_[self];
-  if (std::find(workers.begin(), workers.end(), attach.worker) == workers.end()) workers.push_back(attach.worker);
+  if (std::find(workers.begin(), workers.end(), attach.worker) == workers.end())
+    workers.push_back(attach.worker);
   lines_[self] = pending.line;
   hub_.send(pending.line, member::frame_of(member::Attached{attach.worker, incarnation_, *answer}));
 }
@@ -246,8 +256,9 @@ member::Allocated MemoryNode::find_or_make(const member::Allocate& allocate) {
   if (at != allocations_.end()) {
     answer.offset = at->second.offset;
     if (at->second.bytes != allocate.bytes || at->second.use != allocate.use) {
-      answer.error = fmt::format("'{}' is there already, with {} bytes for {}; use another name, or the same size",
-                                 allocate.name, at->second.bytes, at->second.use);
+      answer.error =
+          fmt::format("'{}' is there already, with {} bytes for {}; use another name, or the same size",
+                      allocate.name, at->second.bytes, at->second.use);
     }
     return answer;
   }
@@ -255,8 +266,9 @@ member::Allocated MemoryNode::find_or_make(const member::Allocate& allocate) {
   if (allocate.name.empty() || allocate.bytes == 0 || allocate.bytes % 8 != 0) {
     answer.error = "an allocation has a name and a size in whole words of 8 bytes";
   } else if (allocate.bytes > room) {
-    answer.error = fmt::format("{} bytes for '{}': {} of {} are left; start the memory node with a larger --size",
-                               allocate.bytes, allocate.name, room, memory_.size());
+    answer.error =
+        fmt::format("{} bytes for '{}': {} of {} are left; start the memory node with a larger --size",
+                    allocate.bytes, allocate.name, room, memory_.size());
   } else if (allocations_.size() >= kAllocationsMax) {
     answer.error = fmt::format("there are {} names already", kAllocationsMax);
   } else {

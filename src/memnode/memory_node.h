@@ -25,11 +25,13 @@ struct Config {
   wire::Secret secret;
   // Who decides who is a member: this node itself, another memory node, or somebody else.
   std::optional<wire::HostPort> coordinator;  // another memory node
-  std::function<std::unique_ptr<member::MemoryLink>(wire::Hub&, member::MemoryLink::Events&)> other_coordinator;
-  member::ClusterShape shape;  // of the cluster, if this node coordinates it
+  std::function<std::unique_ptr<member::MemoryLink>(wire::Hub&, member::MemoryLink::Events&)>
+      other_coordinator;
+  member::ClusterShape shape;   // of the cluster, if this node coordinates it
   std::string state_directory;  // what the coordinator remembers; empty: nothing
   // How the memory is reached, at `host`.
-  std::function<Result<std::unique_ptr<net::Exposure>, std::string>(const std::string& host, std::span<std::byte>)>
+  std::function<Result<std::unique_ptr<net::Exposure>, std::string>(const std::string& host,
+                                                                    std::span<std::byte>)>
       expose;
   std::span<std::byte> memory{};  // zeroed; empty: its own
   std::function<void(const std::string&)> log = [](const std::string&) {};
@@ -95,7 +97,7 @@ class MemoryNode final : private wire::Hub::Handler,
   member::ClusterState state_;
   std::uint64_t asks_ = 0;
   std::vector<PendingAttach> pending_;  // until the state is known that is no older than they are
-  std::map<Slot, member::Incarnation> fenced_;  // and all before it
+  std::map<Slot, member::Incarnation> fenced_;                       // and all before it
   std::map<member::MemberId, std::vector<std::uint16_t>> accesses_;  // workers
   std::map<member::MemberId, wire::LineId> lines_;
   std::map<std::string, Allocation> allocations_;

@@ -107,8 +107,10 @@ void Hub::run() {
       handler_.on_tick(now);
     }
     for (auto& [id, line] : lines_) {
-      if (line->dialled && !line->connection && !line->is_dead && now >= line->since) try_dialling(*line, now);
-      const bool is_late = line->connection && !line->connection->established() && now > line->since + kHandshakeMax;
+      if (line->dialled && !line->connection && !line->is_dead && now >= line->since)
+        try_dialling(*line, now);
+      const bool is_late =
+          line->connection && !line->connection->established() && now > line->since + kHandshakeMax;
       if (is_late)
         end(id, *line, line->connection->peer() + " did not prove itself within 5 s", false, now);
       if (line->connection && line->connection->unsent() > kUnsentMax)
@@ -152,7 +154,8 @@ void Hub::wait(Time until) {
   if (waits[1].revents != 0) accept_all(then);
   for (std::size_t i = 3; i < waits.size(); ++i) {
     const auto at = lines_.find(ids[i]);
-    if (waits[i].revents != 0 && at != lines_.end()) handle(ids[i], *at->second, waits[i].revents, then);
+    if (waits[i].revents != 0 && at != lines_.end())
+      handle(ids[i], *at->second, waits[i].revents, then);
   }
 }
 

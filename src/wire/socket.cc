@@ -168,11 +168,13 @@ Result<std::string, std::string> local_host_towards(const HostPort& at) {
   std::array<char, NI_MAXHOST> host{};
   const bool known = connect(descriptor, first.ai_addr, first.ai_addrlen) == 0 &&
                      getsockname(descriptor, reinterpret_cast<sockaddr*>(&local), &length) == 0 &&
-                     getnameinfo(reinterpret_cast<sockaddr*>(&local), length, host.data(), host.size(), nullptr,
-                                 0, NI_NUMERICHOST) == 0;
+                     getnameinfo(reinterpret_cast<sockaddr*>(&local), length, host.data(), host.size(),
+                                 nullptr, 0, NI_NUMERICHOST) == 0;
   const int error = errno;
   close(descriptor);
-  if (!known) return Failure{fmt::format("{}: there is no way to it from here: {}", to_string(at), std::strerror(error))};
+  if (!known)
+    return Failure{
+        fmt::format("{}: there is no way to it from here: {}", to_string(at), std::strerror(error))};
   return std::string{host.data()};
 }
 

@@ -22,7 +22,8 @@ class NetCli : public CliTest {
 
 TEST_F(NetCli, TheMicrobenchmarkRunsOverTcp) {
   const Outcome outcome =
-      run("bench micro --fabric tcp --lock declock-slack --cns 4 --clients 2 --locks 20 --duration 500ms --json -");
+      run("bench micro --fabric tcp --lock declock-slack --cns 4 --clients 2 --locks 20 --duration "
+          "500ms --json -");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(json["fabric"], "tcp");
@@ -34,9 +35,10 @@ TEST_F(NetCli, TheMicrobenchmarkRunsOverTcp) {
 }
 
 TEST_F(NetCli, AKilledComputeNodeOverTcpCostsTheOthersAMoment) {
-  const Outcome outcome = run(
-      "bench micro --fabric tcp --lock declock-pf --cns 4 --clients 2 --locks 10 --duration 2s --lease 300ms "
-      "--kill cn:1@500ms --json -");
+  const Outcome outcome =
+      run("bench micro --fabric tcp --lock declock-pf --cns 4 --clients 2 --locks 10 --duration 2s "
+          "--lease 300ms "
+          "--kill cn:1@500ms --json -");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto json = nlohmann::json::parse(outcome.out);
   EXPECT_LE(json["lost_updates"], 0);
@@ -78,7 +80,8 @@ TEST_F(NetCli, ASecretThatOthersMayReadIsRefused) {
 }
 
 TEST_F(NetCli, ATakenPortIsSaidInClearWords) {
-  Program mn{{DECLOCK_PROGRAM, "mn", "--listen", "127.0.0.1:0", "--size", "1MiB", "--secret", secret()}};
+  Program mn{
+      {DECLOCK_PROGRAM, "mn", "--listen", "127.0.0.1:0", "--size", "1MiB", "--secret", secret()}};
   ASSERT_TRUE(mn.says("serves")) << mn.output();
   const std::size_t at = mn.output().find("127.0.0.1:");
   const std::string address = mn.output().substr(at, mn.output().find(' ', at) - at);
@@ -86,8 +89,8 @@ TEST_F(NetCli, ATakenPortIsSaidInClearWords) {
   EXPECT_EQ(outcome.status, 2);
   EXPECT_NE(outcome.err.find("is taken"), std::string::npos) << outcome.err;
   // A second one with the same number has no place in the cluster.
-  const Outcome twin =
-      run("mn --listen 127.0.0.1:0 --size 1MiB --id 0 --coordinator " + address + " --secret " + secret());
+  const Outcome twin = run("mn --listen 127.0.0.1:0 --size 1MiB --id 0 --coordinator " + address +
+                           " --secret " + secret());
   EXPECT_EQ(twin.status, 2);
   EXPECT_NE(twin.err.find("is here already"), std::string::npos) << twin.err;
   mn.send(SIGTERM);
@@ -95,20 +98,32 @@ TEST_F(NetCli, ATakenPortIsSaidInClearWords) {
 }
 
 TEST_F(NetCli, ALockOfAClusterProtectsACommand) {
-  Program mn{{DECLOCK_PROGRAM, "mn", "--listen", "127.0.0.1:0", "--size", "1MiB", "--secret", secret(), "--lease", "1s"}};
+  Program mn{{DECLOCK_PROGRAM, "mn", "--listen", "127.0.0.1:0", "--size", "1MiB", "--secret", secret(),
+              "--lease", "1s"}};
   ASSERT_TRUE(mn.says("serves")) << mn.output();
   const std::size_t at = mn.output().find("127.0.0.1:");
   const std::string cluster =
-      fmt::format(" --coordinator {} --secret {} ", mn.output().substr(at, mn.output().find(' ', at) - at), secret());
+      fmt::format(" --coordinator {} --secret {} ",
+                  mn.output().substr(at, mn.output().find(' ', at) - at), secret());
   const std::string counter = folder_ / "counter";
   std::ofstream{counter} << 0;
   // Read, wait, write: without the lock most of these would be lost.
   const std::string add = fmt::format("n=$(cat {0}); sleep 0.02; echo $((n + 1)) > {0}", counter);
   std::vector<std::unique_ptr<Program>> others;
   for (int i = 0; i < 3; ++i) {
-    std::vector<std::string> arguments{DECLOCK_PROGRAM, "lock",     "jobs",   "--times", "5", "--coordinator",
+    std::vector<std::string> arguments{DECLOCK_PROGRAM,
+                                       "lock",
+                                       "jobs",
+                                       "--times",
+                                       "5",
+                                       "--coordinator",
                                        mn.output().substr(at, mn.output().find(' ', at) - at),
-                                       "--secret",      secret(),   "--",     "sh",      "-c", add};
+                                       "--secret",
+                                       secret(),
+                                       "--",
+                                       "sh",
+                                       "-c",
+                                       add};
     others.push_back(std::make_unique<Program>(arguments));
   }
   for (auto& other : others) EXPECT_EQ(other->wait(), 0) << other->output();

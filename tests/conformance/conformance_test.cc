@@ -22,7 +22,8 @@ class Conformance : public testing::TestWithParam<std::string> {
   std::unique_ptr<Stage> stage(std::uint32_t nodes) const { return make_stage(GetParam(), nodes); }
 };
 
-Task<void> add_many(Endpoint& endpoint, std::uint64_t times, std::vector<std::uint64_t>& olds, bool& masked) {
+Task<void> add_many(Endpoint& endpoint, std::uint64_t times, std::vector<std::uint64_t>& olds,
+                    bool& masked) {
   masked = endpoint.has_masked_compare_swap();
   for (std::uint64_t i = 0; i < times; ++i) {
     Op add = Op::fetch_add(at(0), 1, Purpose::data);

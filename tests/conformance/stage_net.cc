@@ -32,7 +32,9 @@ class NetStage final : public Stage {
     EXPECT_EQ(read(port[0], &config_.coordinator.port, 2), 2) << "the memory node did not start";
     close(port[0]);
     close(port[1]);
-    config_.transport = [network](const std::string& host) { return net::open_transport(network, host); };
+    config_.transport = [network](const std::string& host) {
+      return net::open_transport(network, host);
+    };
   }
   ~NetStage() override {
     kill(memory_node_, SIGKILL);
@@ -71,7 +73,8 @@ class NetStage final : public Stage {
  private:
   bool is_victim(std::size_t i) const { return victim_ && victim_->node == i; }
 
-  [[noreturn]] void be_memory_node(const net::NetworkOptions& network, std::uint32_t nodes, int tell) const {
+  [[noreturn]] void be_memory_node(const net::NetworkOptions& network, std::uint32_t nodes,
+                                   int tell) const {
     memnode::Config config;
     config.shape.members = nodes;
     config.shape.endpoints = 1;

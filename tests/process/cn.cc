@@ -68,7 +68,8 @@ class Client {
         }
       }
       if (!done) continue;
-      if (mode == Mode::exclusive) station_.acknowledged[hold.mn_incarnation % kIncarnations][which].fetch_add(1);
+      if (mode == Mode::exclusive)
+        station_.acknowledged[hold.mn_incarnation % kIncarnations][which].fetch_add(1);
       station_.operations.fetch_add(1);
       co_await endpoint_.worker().yield();
     }
@@ -172,7 +173,8 @@ Cluster over_tcp(const std::string& text, std::uint64_t seed) {
   if (coordinator.starts_with("zk://")) {
     const member::ZkAddress at = *member::parse_zk_url(coordinator);
     config.coordinator = *wire::parse_host_port(at.servers.substr(0, at.servers.find(',')));
-    config.other_coordinator = [at, key = config.secret](wire::Hub& hub, member::ComputeLink::Events& events) {
+    config.other_coordinator = [at, key = config.secret](wire::Hub& hub,
+                                                         member::ComputeLink::Events& events) {
       return std::make_unique<member::ZkComputeLink>(hub, events, at, key);
     };
   } else {
@@ -181,7 +183,9 @@ Cluster over_tcp(const std::string& text, std::uint64_t seed) {
   config.workers = kWorkers;
   config.endpoints = kWorkers;
   config.seed = seed;
-  config.transport = [](const std::string& host) { return net::open_transport({net::Network::tcp}, host); };
+  config.transport = [](const std::string& host) {
+    return net::open_transport({net::Network::tcp}, host);
+  };
   return {MnId{static_cast<std::uint16_t>(std::stoul(text.substr(mn + 1)))},
           [config]() -> Result<std::unique_ptr<member::Node>, std::string> {
             auto joined = member::NetNode::join(config);
@@ -201,8 +205,8 @@ bool live_once(member::Node& node, MnId mn, Control& control, Station& station, 
     hier::Node<> locks{shape, hier::Policy{}, cql::Options{.patience = milliseconds(5)}, stations};
     std::deque<Client> clients;
     for (std::uint32_t i = 0; i < kClients; ++i) {
-      clients.emplace_back(control, station, mn, node.endpoint(i % kWorkers), locks.client(i % kWorkers),
-                           Prng{seed, i});
+      clients.emplace_back(control, station, mn, node.endpoint(i % kWorkers),
+                           locks.client(i % kWorkers), Prng{seed, i});
     }
     for (std::uint32_t w = 0; w < kWorkers; ++w) locks.worker(w).cql().start_patrol();
     node.start();

@@ -23,7 +23,8 @@ inline constexpr std::uint32_t kIncarnations = 64;  // of the memory node, at mo
 // Of one of the test's places for a process; what its processes did adds up, however they ended.
 struct alignas(64) Station {
   std::atomic<std::uint64_t> operations;
-  std::atomic<std::uint64_t> acknowledged[kIncarnations][kLocks];  // updates, by incarnation of the memory node
+  std::atomic<std::uint64_t> acknowledged[kIncarnations]
+                                         [kLocks];  // updates, by incarnation of the memory node
   std::atomic<std::uint64_t> resets;
   std::atomic<std::uint64_t> evictions;  // it was told that it was taken for dead, and joined again
 };

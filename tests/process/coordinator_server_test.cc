@@ -60,7 +60,8 @@ class Office {
   MemberId join(wire::LineId line) {
     tell(line, Join{1, {{"address", 1}}});
     for (auto frame = said_[line].rbegin(); frame != said_[line].rend(); ++frame) {
-      if ((*frame)[0] == static_cast<char>(Kind::joined)) return from_bytes<Joined>(std::string_view{*frame}.substr(1))->self;
+      if ((*frame)[0] == static_cast<char>(Kind::joined))
+        return from_bytes<Joined>(std::string_view{*frame}.substr(1))->self;
     }
     ADD_FAILURE() << "it could not join";
     return {};
@@ -125,6 +126,21 @@ TEST(CoordinatorServer, AMemoryNodeThatIsGoneIsNotWaitedForAndItsMemoryIsVoid) {
   EXPECT_FALSE(office.state().mns[1].address.empty());
 }
 
+// Whoever is on the way out is in the state until it is removed, and a memory node that has just come would let it in.
+TEST(CoordinatorServer, AMemoryNodeThatComesMeanwhileHasToFenceToo) {
+  Office office;
+  office.add_mn(kMn0, 0);
+  const MemberId member = office.join(kCn);
+  office.wait(milliseconds(200));
+  EXPECT_EQ(office.heard(kMn0, Kind::fence), 1u);
+  office.add_mn(kMn1, 1);
+  EXPECT_EQ(office.heard(kMn1, Kind::fence), 1u);
+  office.tell(kMn0, Fenced{0, member});
+  EXPECT_TRUE(office.has(member));
+  office.tell(kMn1, Fenced{1, member});
+  EXPECT_FALSE(office.has(member));
+}
+
 TEST(CoordinatorServer, ItsOwnPausesAreNobodysSilence) {
   Office office;
   office.add_mn(kMn0, 0);
@@ -171,6 +187,7 @@ TEST(CoordinatorServer, ARestartRemembersIncarnationsAndTakesEverybodyForDead) {
   office.add_mn(kMn0, 0);
   EXPECT_EQ(office.state().mns[0].incarnation, 2u);
   office.tell(kMn1, Fenced{1, {Slot{0}, Incarnation{1}}});
+  office.tell(kMn0, Fenced{0, {Slot{0}, Incarnation{1}}});
   EXPECT_FALSE(office.has({Slot{0}, Incarnation{1}}));
   EXPECT_EQ(office.state().removals, 1u);
   const MemberId again = office.join(kCn);

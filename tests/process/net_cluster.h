@@ -44,11 +44,12 @@ class NetCluster {
   // Number 0 coordinates. `with` goes before the program, as in "ip netns exec NAME".
   void start_mn(int id, const std::string& listen = "127.0.0.1:0", std::vector<std::string> with = {}) {
     std::vector<std::string> arguments = std::move(with);
-    arguments.insert(arguments.end(), {DECLOCK_PROGRAM, "mn", "--listen", listen, "--size", "1MiB", "--secret",
-                                       directory_ / "secret", "--id", std::to_string(id)});
+    arguments.insert(arguments.end(), {DECLOCK_PROGRAM, "mn", "--listen", listen, "--size", "1MiB",
+                                       "--secret", directory_ / "secret", "--id", std::to_string(id)});
     if (id == 0 || !coordinator_.empty()) {
-      arguments.insert(arguments.end(), {"--members", std::to_string(kMembers), "--endpoints", std::to_string(kWorkers),
-                                         "--lease", coordinator_.empty() ? "300ms" : "1s"});
+      arguments.insert(arguments.end(),
+                       {"--members", std::to_string(kMembers), "--endpoints", std::to_string(kWorkers),
+                        "--lease", coordinator_.empty() ? "300ms" : "1s"});
     }
     if (id == 0 && coordinator_.empty()) {
       arguments.insert(arguments.end(), {"--state", directory_ / "state"});
@@ -71,8 +72,10 @@ class NetCluster {
   void start(std::size_t i, int mn, std::vector<std::string> with = {}) {
     if (i >= processes_.size()) processes_.resize(i + 1);
     std::vector<std::string> arguments = std::move(with);
-    arguments.insert(arguments.end(), {DECLOCK_PROCESS_CN, fmt::format("tcp:{}|{}|{}", coordinator(), mn, directory_ / "secret"),
-                                       directory_ / "control", std::to_string(i), std::to_string(++started_)});
+    arguments.insert(
+        arguments.end(),
+        {DECLOCK_PROCESS_CN, fmt::format("tcp:{}|{}|{}", coordinator(), mn, directory_ / "secret"),
+         directory_ / "control", std::to_string(i), std::to_string(++started_)});
     processes_[i] = std::make_unique<Program>(arguments);
   }
   void kill_process(std::size_t i) {
@@ -90,7 +93,8 @@ class NetCluster {
       while (control_.stations[i].operations.load() == before[i]) {
         const bool ended = processes_[i]->wait({}) != -1;
         ASSERT_TRUE(!ended && monotonic_now() < latest)
-            << "process " << i << (ended ? " has ended: " : " waits for ever: ") << processes_[i]->output() << logs();
+            << "process " << i << (ended ? " has ended: " : " waits for ever: ")
+            << processes_[i]->output() << logs();
         usleep(500);
       }
     }
@@ -107,7 +111,8 @@ class NetCluster {
     EXPECT_EQ(control_.errors.load(), 0u);
     std::uint32_t incarnation = 0;
     const int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-    if (!reader_namespace_.empty()) enter(open(("/run/netns/" + reader_namespace_).c_str(), O_RDONLY | O_CLOEXEC));
+    if (!reader_namespace_.empty())
+      enter(open(("/run/netns/" + reader_namespace_).c_str(), O_RDONLY | O_CLOEXEC));
     const std::vector<std::uint64_t> there = counters(mn, incarnation);
     enter(home);
     for (std::uint64_t lock = 0; lock < kLocks; ++lock) {
@@ -129,7 +134,8 @@ class NetCluster {
 
   std::string logs() {
     std::string all;
-    for (const auto& [id, mn] : mns_) all += fmt::format("\nmemory node {}:\n{}", id, last_of(mn->output()));
+    for (const auto& [id, mn] : mns_)
+      all += fmt::format("\nmemory node {}:\n{}", id, last_of(mn->output()));
     return all;
   }
   static std::string last_of(const std::string& text) {
@@ -142,11 +148,15 @@ class NetCluster {
     config.secret = *wire::read_secret(directory_ / "secret");
     config.coordinator = *wire::parse_host_port(addresses_.begin()->second);
     if (!coordinator_.empty()) {
-      config.other_coordinator = [this, key = config.secret](wire::Hub& hub, member::ComputeLink::Events& events) {
-        return std::make_unique<member::ZkComputeLink>(hub, events, *member::parse_zk_url(coordinator_), key);
+      config.other_coordinator = [this, key = config.secret](wire::Hub& hub,
+                                                             member::ComputeLink::Events& events) {
+        return std::make_unique<member::ZkComputeLink>(hub, events, *member::parse_zk_url(coordinator_),
+                                                       key);
       };
     }
-    config.transport = [](const std::string& host) { return net::open_transport({net::Network::tcp}, host); };
+    config.transport = [](const std::string& host) {
+      return net::open_transport({net::Network::tcp}, host);
+    };
     auto node = member::NetNode::join(config);
     EXPECT_TRUE(node) << node.error();
     if (!node) return std::vector<std::uint64_t>(kLocks);

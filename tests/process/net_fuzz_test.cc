@@ -90,8 +90,9 @@ TEST(NetFuzz, EveryMessageIsReadAsItIsOrRefused) {
   const std::vector<std::string> good = good_frames();
   for (const std::string& frame : good) {
     const bool understood =
-        dispatch<Join, Joined, Renew, Fetch, StateIs, Leave, Left, RegisterMn, Registered, RenewMn, Fence, Fenced, Attach,
-                 Attached, Relay, Allocate, Allocated, Refused>(frame, [](const auto&) {});
+        dispatch<Join, Joined, Renew, Fetch, StateIs, Leave, Left, RegisterMn, Registered, RenewMn,
+                 Fence, Fenced, Attach, Attached, Relay, Allocate, Allocated, Refused>(
+            frame, [](const auto&) {});
     EXPECT_TRUE(understood) << static_cast<int>(frame[0]);
   }
   Prng random{1, 0};
@@ -99,9 +100,10 @@ TEST(NetFuzz, EveryMessageIsReadAsItIsOrRefused) {
   for (std::uint64_t i = 0; i < inputs(); ++i) {
     const std::string frame = mutated(good[random.below(good.size())], random);
     if (frame.empty()) continue;
-    understood += reads<Join>(frame) + reads<Joined>(frame) + reads<StateIs>(frame) + reads<RegisterMn>(frame) +
-                  reads<Registered>(frame) + reads<Attach>(frame) + reads<Relay>(frame) + reads<Allocate>(frame) +
-                  reads<Fenced>(frame) + reads<Refused>(frame);
+    understood += reads<Join>(frame) + reads<Joined>(frame) + reads<StateIs>(frame) +
+                  reads<RegisterMn>(frame) + reads<Registered>(frame) + reads<Attach>(frame) +
+                  reads<Relay>(frame) + reads<Allocate>(frame) + reads<Fenced>(frame) +
+                  reads<Refused>(frame);
   }
   EXPECT_GT(understood, 0u) << "the mutations never reach far";
 }
@@ -111,7 +113,8 @@ TEST(NetFuzz, ACoordinatorSurvivesWhateverItIsTold) {
   ClusterShape shape;
   shape.members = 4;
   shape.lease = milliseconds(20);
-  auto server = CoordinatorServer::open(shape, {}, [](wire::LineId, const std::string&) {}, [](const std::string&) {}, Time{});
+  auto server = CoordinatorServer::open(
+      shape, {}, [](wire::LineId, const std::string&) {}, [](const std::string&) {}, Time{});
   ASSERT_TRUE(server);
   const std::vector<std::string> good = good_frames();
   Prng random{2, 0};

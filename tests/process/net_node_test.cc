@@ -1,4 +1,6 @@
 // Memory nodes and compute nodes over TCP: who is let in, what a fence stops, and what bad peers do to a memory node.
+#include "member_net/net_node.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -9,7 +11,6 @@
 #include <fstream>
 #include <thread>
 
-#include "member_net/net_node.h"
 #include "memnode/memory_node.h"
 #include "networks/networks.h"
 #include "process/programs.h"
@@ -74,7 +75,9 @@ member::NetNodeConfig config_for(const MemoryNodeThread& mn) {
   member::NetNodeConfig config;
   config.coordinator = mn.address();
   config.secret = secret_of(1);
-  config.transport = [](const std::string& host) { return net::open_transport({net::Network::tcp}, host); };
+  config.transport = [](const std::string& host) {
+    return net::open_transport({net::Network::tcp}, host);
+  };
   return config;
 }
 
@@ -98,7 +101,8 @@ TEST(NetNode, JoinsUsesMemoryAndLeaves) {
   EXPECT_NE(*(*node)->allocate(MnId{0}, "other", 8, "raw"), *first);
   EXPECT_NE((*node)->allocate(MnId{0}, "table", 8192, "64 locks").error().find("is there already"),
             std::string::npos);
-  EXPECT_NE((*node)->allocate(MnId{0}, "large", 1 << 30, "raw").error().find("--size"), std::string::npos);
+  EXPECT_NE((*node)->allocate(MnId{0}, "large", 1 << 30, "raw").error().find("--size"),
+            std::string::npos);
   EXPECT_NE((*node)->allocate(MnId{0}, "odd", 7, "raw").error().find("whole words"), std::string::npos);
   const std::uint64_t word = 42;
   EXPECT_TRUE(post(**node, Op::write(*first, {&word, 1}, Purpose::data)));
@@ -125,7 +129,8 @@ TEST(NetNode, LargeReadsAndWritesKeepTheirOrder) {
     Op write = Op::write(at, large, Purpose::data);
     Op over = Op::write(at + 8 * 100, small, Purpose::data);
     Op read = Op::read(at, got, Purpose::data);
-    ASSERT_TRUE((*node)->worker(0).run([&] { return Chain::run((*node)->endpoint(0), write, over, add, read); }));
+    ASSERT_TRUE((*node)->worker(0).run(
+        [&] { return Chain::run((*node)->endpoint(0), write, over, add, read); }));
     EXPECT_EQ(add.old, round);
     EXPECT_EQ(got[0], round);
     EXPECT_EQ(got[100], round << 32);
@@ -162,7 +167,10 @@ TEST(NetNode, NotOneByteLandsAfterTheMemoryNodeHasSaidThatItIsFenced) {
     batch.works[0] = {OpKind::write, 0, (*transport)->take(kBytes / 8)};
     std::memset(batch.works[0].local.data(), 0xAB, kBytes);
     ASSERT_TRUE((*transport)->post(batch));
-    const auto landed = [&] { return memory.size() - static_cast<std::size_t>(std::count(memory.begin(), memory.end(), std::byte{0})); };
+    const auto landed = [&] {
+      return memory.size() -
+             static_cast<std::size_t>(std::count(memory.begin(), memory.end(), std::byte{0}));
+    };
     const Time latest = monotonic_now() + seconds(20);
     while (memory[static_cast<std::size_t>(round) << 20] == std::byte{0} && monotonic_now() < latest) {
       (void)(*transport)->poll(sink);
@@ -182,7 +190,8 @@ TEST(NetNode, NotOneByteLandsAfterTheMemoryNodeHasSaidThatItIsFenced) {
     (*transport)->drop(MnId{0});
     for (int i = 0; i < 1000 && !sink.ended; ++i) (void)(*transport)->poll(sink);
     sink = {};
-    transport = net::open_transport({net::Network::tcp}, "127.0.0.1");  // the old one may still read the batch
+    transport =
+        net::open_transport({net::Network::tcp}, "127.0.0.1");  // the old one may still read the batch
   }
 }
 
@@ -198,8 +207,8 @@ TEST(NetNode, AMemberThatIsNotHeardOfIsEvictedAndToldSo) {
     }
   };
   (*node)->fall_silent();
-  const Result<void> told =
-      (*node)->worker(0).run([&] { return Until::evicted((*node)->worker(0), (*node)->membership(0), (*node)->endpoint(0)); });
+  const Result<void> told = (*node)->worker(0).run(
+      [&] { return Until::evicted((*node)->worker(0), (*node)->membership(0), (*node)->endpoint(0)); });
   EXPECT_FALSE(told);
   EXPECT_EQ(told.error(), Errc::evicted);
   EXPECT_EQ(reinterpret_cast<const std::uint64_t*>(mn.memory().data())[0], 0u);
@@ -217,7 +226,8 @@ TEST(NetNode, WhatIsSentToANewMemberWaitsUntilItListens) {
   auto newer = NetNode::join(config_for(mn));
   ASSERT_TRUE(older && newer);
   struct Talk {
-    static Task<void> until_known(Worker& worker, member::Membership& m, Endpoint& from, EndpointId to) {
+    static Task<void> until_known(Worker& worker, member::Membership& m, Endpoint& from,
+                                  EndpointId to) {
       while (m.known().members.size() < 2) CHECK(co_await m.refresh(worker));
       for (std::uint64_t i = 1; i <= 3; ++i) from.send(to, {{i, 0, 0}});
     }
@@ -280,7 +290,9 @@ class Stranger {
     (void)::poll(&connected, 1, 5000);
   }
   ~Stranger() { close(descriptor_); }
-  void send(std::string_view bytes) const { (void)!::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+  void send(std::string_view bytes) const {
+    (void)!::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
   // Until the other side closes it. False: it does not, in this time.
   bool is_closed(int patience_ms) const {
     char byte[256];
@@ -305,7 +317,9 @@ void expect_well(MemoryNodeThread& mn) {
 TEST(NetNode, GarbageOnThePortIsRefusedAndTheNodeGoesOn) {
   MemoryNodeThread mn{1 << 16, seconds(2)};
   const Stranger stranger{mn.address()};
-  stranger.send("GET / HTTP/1.1\r\nHost: somewhere\r\n\r\nand so on, at some length, so that it is more than a greeting");
+  stranger.send(
+      "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\nand so on, at some length, so that it is more than a "
+      "greeting");
   EXPECT_TRUE(stranger.is_closed(5000));
   EXPECT_TRUE(mn.logs("is not a DecLock")) << mn.log();
   expect_well(mn);
@@ -322,7 +336,8 @@ TEST(NetNode, AHalfOpenConnectionHoldsUpNobodyAndIsDropped) {
 TEST(NetNode, APeerOfAnotherVersionIsToldSoOnBothSides) {
   MemoryNodeThread mn{1 << 16, seconds(2)};
   const int descriptor = *wire::connect_to(mn.address());
-  wire::Connection other{descriptor, wire::Session{wire::Role::client, secret_of(1), wire::kVersion + 1}, "mn"};
+  wire::Connection other{descriptor,
+                         wire::Session{wire::Role::client, secret_of(1), wire::kVersion + 1}, "mn"};
   std::string error;
   for (int i = 0; i < 5000 && error.empty(); ++i) {
     pollfd ready{descriptor, other.wanted_events(), 0};
@@ -366,8 +381,10 @@ class Insider {
 TEST(NetNode, MalformedMessagesAreRefusedAndTheNodeGoesOn) {
   MemoryNodeThread mn{1 << 16, seconds(2)};
   for (const std::string& frame :
-       {std::string{"\x7f nobody knows this"}, std::string{"\x01"}, std::string{}, std::string(1 << 20, '\x01'),
-        member::frame_of(member::Attach{{Slot{3}, member::Incarnation{7}}, 0, std::string(1000, 'x')}).substr(0, 20)}) {
+       {std::string{"\x7f nobody knows this"}, std::string{"\x01"}, std::string{},
+        std::string(1 << 20, '\x01'),
+        member::frame_of(member::Attach{{Slot{3}, member::Incarnation{7}}, 0, std::string(1000, 'x')})
+            .substr(0, 20)}) {
     Insider insider{mn.address()};
     insider.send(frame);
     const std::string answer = insider.next();
@@ -394,7 +411,8 @@ TEST(NetNode, WhoIsNoMemberGetsNoAccess) {
 TEST(NetNode, AnIdleMemoryNodeUsesNoCpu) {
   TemporaryDirectory directory;
   ASSERT_TRUE(wire::create_secret(directory / "secret"));
-  Program mn{{DECLOCK_PROGRAM, "mn", "--listen", "127.0.0.1:0", "--size", "1MiB", "--secret", directory / "secret"}};
+  Program mn{{DECLOCK_PROGRAM, "mn", "--listen", "127.0.0.1:0", "--size", "1MiB", "--secret",
+              directory / "secret"}};
   ASSERT_TRUE(mn.says(" serves, incarnation ")) << mn.output();
   const auto cpu_ms = [&] {
     std::ifstream file{fmt::format("/proc/{}/stat", mn.pid())};

@@ -47,8 +47,8 @@ TEST(NetTorture, KilledAndStoppedProcessesCostNoUpdateAndNobodyElseItsLocks) {
   }
   cluster.stop_all();
   cluster.expect_updates(0, (kills + control.evictions()) * kClients);
-  fmt::print("{} kills, {} stops, {} evictions told, {} updates acknowledged, {} mended\n", kills, events - kills,
-             control.evictions(), cluster.updates(), control.repairs.load());
+  fmt::print("{} kills, {} stops, {} evictions told, {} updates acknowledged, {} mended\n", kills,
+             events - kills, control.evictions(), cluster.updates(), control.repairs.load());
 }
 
 TEST(NetTorture, EverybodyGoesOnWithARestartedMemoryNode) {

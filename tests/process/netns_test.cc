@@ -24,7 +24,8 @@ class Hosts {
     for (int i = 0; i < kCount && up_; ++i) {
       (void)shell(kIp + " netns del " + name(i));
       up_ = shell(kIp + " netns add " + name(i)) &&
-            shell(fmt::format("{} link add eth0 netns {} type veth peer name port{} netns dl-net", kIp, name(i), i)) &&
+            shell(fmt::format("{} link add eth0 netns {} type veth peer name port{} netns dl-net", kIp,
+                              name(i), i)) &&
             in("dl-net", fmt::format("{} link set port{} master br0", kIp, i)) && set_cable(i, true) &&
             in(name(i), fmt::format("{} address add {}/24 dev eth0", kIp, address(i))) &&
             in(name(i), kIp + " link set eth0 up") && in(name(i), kIp + " link set lo up");
@@ -49,7 +50,9 @@ class Hosts {
   }
 
  private:
-  static bool shell(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
+  static bool shell(const std::string& command) {
+    return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
+  }
   static bool in(const std::string& name_space, const std::string& command) {
     return shell(kIp + " netns exec " + name_space + " " + command);
   }
@@ -60,7 +63,8 @@ class Namespaces : public testing::Test {
  protected:
   void SetUp() override {
     if (!hosts_.are_up())
-      GTEST_SKIP() << "no network namespaces with veth and a bridge here; this needs root, and iproute2";
+      GTEST_SKIP()
+          << "no network namespaces with veth and a bridge here; this needs root, and iproute2";
     cluster_.set_reader_namespace(Hosts::name(0));
     cluster_.start_mn(0, Hosts::address(0) + ":0", {kIp, "netns", "exec", Hosts::name(0)});
   }
@@ -80,9 +84,11 @@ TEST_F(Namespaces, AHostThatIsCutOffIsEvictedAndToldSoWhenItIsBack) {
   for (int round = 0; round < 3 && !HasFatalFailure(); ++round) {
     const std::uint64_t evicted = cluster_.control().stations[0].evictions.load();
     ASSERT_TRUE(hosts_.set_cable(1, false));
-    usleep(1'000'000);  // beyond the lease of 300 ms; four clients of that host want four locks, and hold some
+    usleep(
+        1'000'000);  // beyond the lease of 300 ms; four clients of that host want four locks, and hold some
     cluster_.expect_progress(0);
-    EXPECT_EQ(cluster_.control().stations[0].evictions.load(), evicted) << "nobody can have told it yet";
+    EXPECT_EQ(cluster_.control().stations[0].evictions.load(), evicted)
+        << "nobody can have told it yet";
     ASSERT_TRUE(hosts_.set_cable(1, true));
     cluster_.expect_progress();
     EXPECT_EQ(cluster_.control().stations[0].evictions.load(), evicted + 1);
@@ -111,7 +117,8 @@ TEST_F(Namespaces, DelayAndLossMakeItSlowerAndNotWrong) {
   for (int round = 0; round < 10 && !HasFatalFailure(); ++round) cluster_.expect_progress();
   cluster_.stop_all();
   cluster_.expect_updates(0, cluster_.control().evictions() * kClients);
-  fmt::print("{} updates acknowledged, {} evictions\n", cluster_.updates(), cluster_.control().evictions());
+  fmt::print("{} updates acknowledged, {} evictions\n", cluster_.updates(),
+             cluster_.control().evictions());
 }
 
 }  // namespace

@@ -32,14 +32,16 @@ constexpr int kTimes = 10;
 
 Task<bool> lock_and_unlock(Worker&, TimedLockClient& client) {
   for (int i = 0; i < kTimes; ++i) {
-    const Result<Hold> hold = co_await client.acquire({MnId{0}, 64}, i % 2 == 0 ? Mode::exclusive : Mode::shared);
+    const Result<Hold> hold =
+        co_await client.acquire({MnId{0}, 64}, i % 2 == 0 ? Mode::exclusive : Mode::shared);
     if (!hold || !co_await client.release(*hold)) co_return false;
   }
   co_return true;
 }
 
 TEST(LockAtTheAdapter, AnUncontendedAcquireAndReleaseIsOneFetchAndAddEach) {
-  if (const auto device = net::open_transport({net::Network::verbs}, ""); !device) GTEST_SKIP() << device.error();
+  if (const auto device = net::open_transport({net::Network::verbs}, ""); !device)
+    GTEST_SKIP() << device.error();
   int told[2];
   ASSERT_EQ(pipe(told), 0);
   const pid_t mn = fork();
@@ -47,7 +49,9 @@ TEST(LockAtTheAdapter, AnUncontendedAcquireAndReleaseIsOneFetchAndAddEach) {
   member::NetNodeConfig config;
   config.coordinator.host = "127.0.0.1";
   ASSERT_EQ(read(told[0], &config.coordinator.port, 2), 2);
-  config.transport = [](const std::string& host) { return net::open_transport({net::Network::verbs}, host); };
+  config.transport = [](const std::string& host) {
+    return net::open_transport({net::Network::verbs}, host);
+  };
   {
     auto node = member::NetNode::join(config);
     ASSERT_TRUE(node) << node.error();

@@ -41,7 +41,8 @@ TEST(ZooKeeperCluster, GoesOnWithoutTheLeaderAMemoryNodeAndAComputeNode) {
   cluster.expect_progress();
   cluster.stop_all();
   cluster.expect_updates(1, (2 + cluster.control().evictions()) * kClients);
-  fmt::print("{} updates acknowledged, {} evictions\n", cluster.updates(), cluster.control().evictions());
+  fmt::print("{} updates acknowledged, {} evictions\n", cluster.updates(),
+             cluster.control().evictions());
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
 
 namespace declock::net {
 
-Port::Port(Config config, std::unique_ptr<Transport> transport, Worker& worker, Switchboard& switchboard)
+Port::Port(Config config, std::unique_ptr<Transport> transport, Worker& worker,
+           Switchboard& switchboard)
     : config_(config),
       transport_(std::move(transport)),
       worker_(worker),
@@ -212,7 +213,7 @@ void Port::evict() {
 
 const PeerAddresses* Port::find(Slot slot) const {
   return slot.value < peers_.size() && !peers_[slot.value].workers.empty() ? &peers_[slot.value]
-                                                                            : nullptr;
+                                                                           : nullptr;
 }
 
 void Port::on_peers(const std::vector<PeerAddresses>& peers) {
@@ -240,8 +241,10 @@ void Port::send(EndpointId from, EndpointId to, const Message& message) {
   const Packet packet{peer->workers[worker].cookie, from, to, message};
   if (id == config_.self) return early_.push_back(packet);  // heard at the next turn
   // In order: not before what could not be sent yet.
-  const bool waits = std::any_of(unsent_.begin(), unsent_.end(), [&](const Unsent& u) { return u.to == id; });
-  if (waits || !transport_->send(id, peer->workers[worker].blob, packet)) unsent_.push_back({id, packet});
+  const bool waits =
+      std::any_of(unsent_.begin(), unsent_.end(), [&](const Unsent& u) { return u.to == id; });
+  if (waits || !transport_->send(id, peer->workers[worker].blob, packet))
+    unsent_.push_back({id, packet});
 }
 
 void Port::send_again() {
@@ -262,7 +265,8 @@ void Port::on_packet(const Packet& packet) {
   if (packet.cookie != config_.cookie) return;  // from somebody who is no member
   for (NetEndpoint* endpoint : endpoints_) {
     if (endpoint->id() != packet.to) continue;
-    const bool is_first = std::none_of(early_.begin(), early_.end(), [&](const Packet& p) { return p.to == packet.to; });
+    const bool is_first =
+        std::none_of(early_.begin(), early_.end(), [&](const Packet& p) { return p.to == packet.to; });
     if (endpoint->listens() && is_first) return endpoint->hear(packet.from, packet.message);
     constexpr std::size_t kEarlyMax = 65'536;
     if (early_.size() < kEarlyMax) early_.push_back(packet);

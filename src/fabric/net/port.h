@@ -142,7 +142,8 @@ class Port final : private Transport::Sink {
   std::vector<std::unique_ptr<Flight>> spare_flights_;
   std::size_t unposted_ = 0;
   std::vector<PeerAddresses> peers_;  // by slot
-  std::vector<Unsent> unsent_;  // bounded, as those of shared memory: a request per lock and client to be told about
+  std::vector<Unsent>
+      unsent_;  // bounded, as those of shared memory: a request per lock and client to be told about
   // To be heard at the next turn: what a worker sends to itself, and what is for endpoints that nobody listens at yet (others
   // know of a member before it has built its locks).
   std::deque<Packet> early_;

@@ -40,9 +40,10 @@ struct PeerId {
 // (F1): where a network does not see to that, its transport does.
 struct Work {
   OpKind kind;
-  std::uint64_t offset;            // in bytes, from the beginning of that memory
-  std::span<std::uint64_t> local;  // from Transport::take(): what is written, where to read to, the old word of an atomic
-  std::uint64_t operand = 0;       // as in Op
+  std::uint64_t offset;  // in bytes, from the beginning of that memory
+  std::span<std::uint64_t>
+      local;  // from Transport::take(): what is written, where to read to, the old word of an atomic
+  std::uint64_t operand = 0;  // as in Op
   std::uint64_t expected = 0;
 };
 

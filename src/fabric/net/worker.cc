@@ -9,7 +9,9 @@
 namespace declock::net {
 
 NetWorker::NetWorker(Prng random, std::function<void(Time)> on_away)
-    : ThreadWorker(random, word_), rung_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), on_away_(std::move(on_away)) {
+    : ThreadWorker(random, word_),
+      rung_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      on_away_(std::move(on_away)) {
   CHECK(rung_ >= 0);
 }
 
@@ -54,7 +56,8 @@ Time NetWorker::look_again() const {
 }
 
 void NetWorker::sleep(Time until) {
-  pollfd waits[] = {{rung_, POLLIN, 0}, {port_ == nullptr ? -1 : port_->transport().wait_descriptor(), POLLIN, 0}};
+  pollfd waits[] = {{rung_, POLLIN, 0},
+                    {port_ == nullptr ? -1 : port_->transport().wait_descriptor(), POLLIN, 0}};
   timespec timeout{};
   const bool bounded = until < kNever;
   if (bounded) {

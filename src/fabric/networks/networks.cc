@@ -23,12 +23,14 @@ verbs::VerbsConfig verbs_config(const NetworkOptions& options) {
 }
 #else
 constexpr const char* kNoVerbs =
-    "this program was built without verbs; install libibverbs-dev and build it again, or use --fabric tcp";
+    "this program was built without verbs; install libibverbs-dev and build it again, or use --fabric "
+    "tcp";
 #endif
 
 }  // namespace
 
-Result<std::unique_ptr<Transport>, std::string> open_transport(const NetworkOptions& options, const std::string& host) {
+Result<std::unique_ptr<Transport>, std::string> open_transport(const NetworkOptions& options,
+                                                               const std::string& host) {
   if (options.network == Network::tcp) return as<Transport>(ofi::OfiTransport::open(host));
 #if DECLOCK_VERBS
   return as<Transport>(verbs::VerbsTransport::open(verbs_config(options)));
@@ -37,7 +39,8 @@ Result<std::unique_ptr<Transport>, std::string> open_transport(const NetworkOpti
 #endif
 }
 
-Result<std::unique_ptr<Exposure>, std::string> open_exposure(const NetworkOptions& options, const std::string& host,
+Result<std::unique_ptr<Exposure>, std::string> open_exposure(const NetworkOptions& options,
+                                                             const std::string& host,
                                                              std::span<std::byte> memory) {
   if (options.network == Network::tcp) return as<Exposure>(ofi::OfiExposure::open_on(host, memory));
 #if DECLOCK_VERBS

@@ -21,8 +21,10 @@ struct NetworkOptions {
 };
 
 // `host`: the address of this machine to be reached at. An error says what is missing.
-Result<std::unique_ptr<Transport>, std::string> open_transport(const NetworkOptions& options, const std::string& host);
-Result<std::unique_ptr<Exposure>, std::string> open_exposure(const NetworkOptions& options, const std::string& host,
+Result<std::unique_ptr<Transport>, std::string> open_transport(const NetworkOptions& options,
+                                                               const std::string& host);
+Result<std::unique_ptr<Exposure>, std::string> open_exposure(const NetworkOptions& options,
+                                                             const std::string& host,
                                                              std::span<std::byte> memory);
 
 }  // namespace declock::net

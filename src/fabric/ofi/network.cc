@@ -52,7 +52,8 @@ Result<std::unique_ptr<Network>, std::string> Network::open(const std::string& h
   }
   net->info_.reset(found);
   fid_fabric* fabric = nullptr;
-  if ((code = fi_fabric(found->fabric_attr, &fabric, nullptr)) != 0) return Failure{failed("fabric", code)};
+  if ((code = fi_fabric(found->fabric_attr, &fabric, nullptr)) != 0)
+    return Failure{failed("fabric", code)};
   net->fabric_.reset(fabric);
   fid_domain* domain = nullptr;
   if ((code = fi_domain(fabric, found, &domain, nullptr)) != 0) return Failure{failed("domain", code)};

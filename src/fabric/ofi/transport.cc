@@ -66,7 +66,8 @@ Result<void, std::string> OfiTransport::connect(MnId mn, const net::Blob& answer
   if (!access) return Failure{fmt::format("memory node {} gave an address that is none", mn.value)};
   Link& to = link(mn);
   if (fi_av_insert(network_->addresses(), access->address.data(), 1, &to.address, 0, nullptr) != 1)
-    return Failure{fmt::format("memory node {} gave an address that libfabric does not take", mn.value)};
+    return Failure{
+        fmt::format("memory node {} gave an address that libfabric does not take", mn.value)};
   to.key = access->key;
   to.connected = true;
   to.connection += 1;
@@ -96,7 +97,7 @@ bool OfiTransport::post(net::Batch& batch) {
     const net::Work& work = batch.works[i];
     const auto words = static_cast<std::uint32_t>(work.local.size());
     const bool is_large = words > kWholeWordsMax;
-    const Way way = !is_large ? Way::atomic
+    const Way way = !is_large                   ? Way::atomic
                     : work.kind == OpKind::read ? Way::rma_read
                                                 : Way::rma_write;
     const std::uint32_t at_most = is_large ? words : static_cast<std::uint32_t>(kWordsPerAtomic);
@@ -148,13 +149,15 @@ ssize_t OfiTransport::issue(const Link& to, const Piece& piece, void* context) {
   const std::uint64_t offset = work.offset + std::uint64_t{8} * piece.first_word;
   fid_ep* ep = endpoint_.get();
   if (piece.way == Way::rma_read)
-    return fi_read(ep, local, std::size_t{8} * piece.words, nullptr, to.address, offset, to.key, context);
+    return fi_read(ep, local, std::size_t{8} * piece.words, nullptr, to.address, offset, to.key,
+                   context);
   if (piece.way == Way::rma_write)
-    return fi_write(ep, local, std::size_t{8} * piece.words, nullptr, to.address, offset, to.key, context);
+    return fi_write(ep, local, std::size_t{8} * piece.words, nullptr, to.address, offset, to.key,
+                    context);
   switch (work.kind) {
     case OpKind::read:
-      return fi_fetch_atomic(ep, local, piece.words, nullptr, local, nullptr, to.address, offset, to.key,
-                             FI_UINT64, FI_ATOMIC_READ, context);
+      return fi_fetch_atomic(ep, local, piece.words, nullptr, local, nullptr, to.address, offset,
+                             to.key, FI_UINT64, FI_ATOMIC_READ, context);
     case OpKind::write:
       return fi_atomic(ep, local, piece.words, nullptr, to.address, offset, to.key, FI_UINT64,
                        FI_ATOMIC_WRITE, context);

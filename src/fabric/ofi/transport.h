@@ -69,8 +69,8 @@ class OfiTransport final : public net::Transport {
     std::uint32_t connection = 0;  // counts them
     fi_addr_t address = FI_ADDR_UNSPEC;
     std::uint64_t key = 0;
-    std::deque<Piece> queue;                       // not posted yet
-    std::array<std::uint32_t, 3> under_way{};      // by Way
+    std::deque<Piece> queue;                   // not posted yet
+    std::array<std::uint32_t, 3> under_way{};  // by Way
   };
 
   OfiTransport(std::unique_ptr<Network> network, Owned<fid_ep> endpoint);
@@ -88,7 +88,7 @@ class OfiTransport final : public net::Transport {
   std::vector<std::uint32_t> free_flights_;
   std::vector<net::Batch*> finished_;  // by drop(), to be told at the next poll()
   std::map<net::PeerId, fi_addr_t> peers_;
-  std::vector<net::Packet> arriving_;  // where messages are received
+  std::vector<net::Packet> arriving_;                         // where messages are received
   std::map<std::size_t, std::vector<std::uint64_t*>> spare_;  // memory for operations, by size
   net::TransportCounts counts_;
 };

@@ -38,7 +38,8 @@ std::vector<net::PeerAddresses> ClusterState::peers() const {
 }
 
 const MemberEntry* ClusterState::find(Slot slot) const {
-  const auto at = std::find_if(members.begin(), members.end(), [&](const MemberEntry& m) { return m.slot == slot; });
+  const auto at = std::find_if(members.begin(), members.end(),
+                               [&](const MemberEntry& m) { return m.slot == slot; });
   return at == members.end() ? nullptr : &*at;
 }
 
@@ -52,7 +53,8 @@ Result<MemberEntry> ClusterState::join(std::vector<WorkerAddress> workers, std::
   for (std::uint32_t i = 0; i < shape.members; ++i) {
     const Slot slot{static_cast<std::uint16_t>(i)};
     if (find(slot) != nullptr || (wanted && *wanted != slot)) continue;
-    const MemberEntry joined{slot, Incarnation{++incarnations[i]}, std::move(workers), std::move(session)};
+    const MemberEntry joined{slot, Incarnation{++incarnations[i]}, std::move(workers),
+                             std::move(session)};
     const auto behind = std::find_if(members.begin(), members.end(),
                                      [&](const MemberEntry& m) { return m.slot.value > slot.value; });
     members.insert(behind, joined);
@@ -63,9 +65,8 @@ Result<MemberEntry> ClusterState::join(std::vector<WorkerAddress> workers, std::
 }
 
 bool ClusterState::remove(Slot slot, Incarnation incarnation, bool counts) {
-  const auto gone = std::erase_if(members, [&](const MemberEntry& m) {
-    return m.slot == slot && m.incarnation == incarnation;
-  });
+  const auto gone = std::erase_if(
+      members, [&](const MemberEntry& m) { return m.slot == slot && m.incarnation == incarnation; });
   if (gone == 0) return false;
   number += 1;
   if (counts) removals += 1;

@@ -54,9 +54,7 @@ struct ClusterState {
   std::vector<MnEntry> mns{};
   std::vector<std::uint32_t> incarnations{};  // by slot: the last that was given away
 
-  void fields(auto& f) {
-    f(format, shape, number, removals, members, mns, incarnations);
-  }
+  void fields(auto& f) { f(format, shape, number, removals, members, mns, incarnations); }
   // False: no member of a cluster would say so.
   bool is_valid() const;
 
@@ -66,7 +64,8 @@ struct ClusterState {
   bool has(Slot slot, Incarnation incarnation) const;
 
   // Errc::busy: every slot is taken, or the one that is wanted.
-  Result<MemberEntry> join(std::vector<WorkerAddress> workers, std::optional<Slot> wanted, std::string session = {});
+  Result<MemberEntry> join(std::vector<WorkerAddress> workers, std::optional<Slot> wanted,
+                           std::string session = {});
   // After it was fenced. Whoever has left by itself does not count as a removal: it left nothing behind.
   bool remove(Slot slot, Incarnation incarnation, bool counts);
   // A memory node with fresh memory: its incarnation.

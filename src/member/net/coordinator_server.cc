@@ -52,11 +52,13 @@ void CoordinatorServer::refuse(LineId line, bool evicted, const std::string& why
 // ---------------------------------------------------------------- compute nodes
 
 void CoordinatorServer::on(const Join& join, LineId line, Time now) {
-  if (join.workers.empty() || join.workers.size() > kWorkersMax || join.endpoints > state_.shape.endpoints) {
-    return refuse(line, false,
-                  fmt::format("{} workers with {} endpoints: this cluster admits 1 to {} endpoints per compute "
-                              "node; start it with a larger --endpoints",
-                              join.workers.size(), join.endpoints, state_.shape.endpoints));
+  if (join.workers.empty() || join.workers.size() > kWorkersMax ||
+      join.endpoints > state_.shape.endpoints) {
+    return refuse(
+        line, false,
+        fmt::format("{} workers with {} endpoints: this cluster admits 1 to {} endpoints per compute "
+                    "node; start it with a larger --endpoints",
+                    join.workers.size(), join.endpoints, state_.shape.endpoints));
   }
   const std::optional<Slot> wanted =
       join.wanted.value == Join::kAnySlot ? std::nullopt : std::optional{join.wanted};
@@ -64,11 +66,12 @@ void CoordinatorServer::on(const Join& join, LineId line, Time now) {
   if (!joined) {
     // A slot will be free once somebody who is dead has been fenced.
     if (!evictions_.empty()) return waiting_.push_back({line, join});
-    return refuse(line, false,
-                  wanted ? fmt::format("member slot {} is taken", wanted->value)
-                         : fmt::format("all {} member slots are taken; wait until one leaves, or start the "
-                                       "cluster with a larger --members",
-                                       state_.shape.members));
+    return refuse(
+        line, false,
+        wanted ? fmt::format("member slot {} is taken", wanted->value)
+               : fmt::format("all {} member slots are taken; wait until one leaves, or start the "
+                             "cluster with a larger --members",
+                             state_.shape.members));
   }
   const MemberId self{joined->slot, joined->incarnation};
   leases_.grant(self, now);
@@ -116,8 +119,9 @@ void CoordinatorServer::remove_if_fenced(const MemberId& member, Time now) {
   leases_.forget(member);
   state_.remove(member.slot, member.incarnation, counts);
   if (counts)
-    log_(fmt::format("removed the compute node in slot {} (incarnation {}): every memory node has fenced it",
-                     member.slot.value, member.incarnation.value));
+    log_(fmt::format(
+        "removed the compute node in slot {} (incarnation {}): every memory node has fenced it",
+        member.slot.value, member.incarnation.value));
   publish();
   if (const auto line = lines_.find(member); line != lines_.end()) {
     send_(line->second, counts ? frame_of(Refused{true, ""}) : frame_of(Left{}));
@@ -129,12 +133,13 @@ void CoordinatorServer::remove_if_fenced(const MemberId& member, Time now) {
 // ---------------------------------------------------------------- memory nodes
 
 void CoordinatorServer::on(const RegisterMn& mn, LineId line, Time now) {
-  if (mn.id >= kMnsMax) return refuse(line, false, fmt::format("--id {}: at most {}", mn.id, kMnsMax - 1));
+  if (mn.id >= kMnsMax)
+    return refuse(line, false, fmt::format("--id {}: at most {}", mn.id, kMnsMax - 1));
   const auto seat = mns_.find(mn.id);
   if (seat != mns_.end() && seat->second.line != 0 && seat->second.line != line) {
     return refuse(line, false,
-                  fmt::format("memory node {} is here already, at {}; give this one another --id", mn.id,
-                              state_.mns[mn.id].address));
+                  fmt::format("memory node {} is here already, at {}; give this one another --id",
+                              mn.id, state_.mns[mn.id].address));
   }
   const bool goes_on = seat != mns_.end() && mn.cluster == state_.shape.id &&
                        mn.incarnation == state_.mns[mn.id].incarnation && mn.incarnation != 0;
@@ -142,6 +147,8 @@ void CoordinatorServer::on(const RegisterMn& mn, LineId line, Time now) {
     if (seat != mns_.end()) lose_mn(mn.id, now);
     const std::uint32_t incarnation = state_.mn_comes(mn.id, mn.address);
     log_(fmt::format("memory node {} is here, at {} (incarnation {})", mn.id, mn.address, incarnation));
+    // It knows of nobody whom it must not let in: whoever is on the way out is still in the state.
+    for (auto& [member, eviction] : evictions_) eviction.unconfirmed.insert(mn.id);
   }
   mns_[mn.id] = {line, now};
   publish();
@@ -197,8 +204,8 @@ void CoordinatorServer::on_tick(Time now) {
   has_waited_ = gap.ns > state_.shape.lease.ns / 4 && !has_waited_;
   if (has_waited_) return;
   for (const MemberId& suspect : leases_.suspects(now)) {
-    log_(fmt::format("the compute node in slot {} (incarnation {}) is silent: fencing it", suspect.slot.value,
-                     suspect.incarnation.value));
+    log_(fmt::format("the compute node in slot {} (incarnation {}) is silent: fencing it",
+                     suspect.slot.value, suspect.incarnation.value));
     evict(suspect, true, now);
   }
   std::vector<std::uint16_t> silent;

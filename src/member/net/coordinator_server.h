@@ -21,8 +21,8 @@ class CoordinatorServer {
   // Goes on with what `file` has, if it has something: then everybody who was a member is taken for dead, and has to join
   // again. Without a file it forgets everything when it ends.
   static Result<std::unique_ptr<CoordinatorServer>, std::string> open(const ClusterShape& shape,
-                                                                      std::optional<StateFile> file, Send send,
-                                                                      Log log, Time now);
+                                                                      std::optional<StateFile> file,
+                                                                      Send send, Log log, Time now);
 
   // False: it is not for a coordinator, or malformed.
   bool on_frame(wire::LineId line, const std::string& frame, Time now);
@@ -74,7 +74,7 @@ class CoordinatorServer {
   Log log_;
   Leases<MemberId> leases_;
   std::optional<Time> last_tick_;
-  bool has_waited_ = false;  // with judging who is silent, since the last tick
+  bool has_waited_ = false;                 // with judging who is silent, since the last tick
   std::map<MemberId, wire::LineId> lines_;  // of members
   std::map<std::uint16_t, MnSeat> mns_;
   std::map<MemberId, Eviction> evictions_;

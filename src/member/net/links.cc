@@ -69,7 +69,8 @@ void NetComputeLink::on_down(const std::string& why, bool refused) {
 
 // ---------------------------------------------------------------- a memory node's
 
-void NetMemoryLink::register_as(std::uint16_t id, const std::string& address, std::uint32_t incarnation) {
+void NetMemoryLink::register_as(std::uint16_t id, const std::string& address,
+                                std::uint32_t incarnation) {
   register_.id = id;
   register_.address = address;
   register_.incarnation = incarnation;

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "member_net/messages.h"
@@ -62,7 +62,8 @@ class MemoryLink {
 // Both over a line to the coordinator that a memory node hosts. Their owner passes on what concerns that line.
 class NetLine {
  public:
-  NetLine(wire::Hub& hub, const wire::HostPort& coordinator) : hub_(hub), line_(hub.dial(coordinator)) {}
+  NetLine(wire::Hub& hub, const wire::HostPort& coordinator)
+      : hub_(hub), line_(hub.dial(coordinator)) {}
   bool is(wire::LineId line) const { return line == line_; }
 
  protected:

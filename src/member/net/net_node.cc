@@ -39,7 +39,8 @@ void NetMembership::hear(const View& view, bool evicted) {
   const std::vector<ViewListener*> told = listeners_;
   for (ViewListener* listener : told) listener->on_view(view_);
   if (!evicted_) return;
-  for (const auto& [ask, coroutine] : std::exchange(asking_, {})) node_.worker(worker_).make_ready(coroutine);
+  for (const auto& [ask, coroutine] : std::exchange(asking_, {}))
+    node_.worker(worker_).make_ready(coroutine);
 }
 
 void NetMembership::answered(std::uint64_t ask) {
@@ -65,7 +66,8 @@ struct NetMembership::Answer {
 };
 
 Task<Result<void>> NetMembership::ask(Worker&, NetMembership& self) {
-  co_await Answer{self};  // ends: the coordinator answers, or whoever comes after it says that this node is evicted
+  co_await Answer{
+      self};  // ends: the coordinator answers, or whoever comes after it says that this node is evicted
   if (self.evicted_) co_return Failure{Errc::evicted};
   co_return Result<void>{};
 }
@@ -110,7 +112,9 @@ Result<void, std::string> NetNode::open() {
     std::unique_lock guard{mutex_};
     changed_.wait_for(guard, as_chrono(config_.patience), [&] { return joined_ || is_refused_; });
     if (!joined_)
-      return Failure{refused_.empty() ? fmt::format("{} does not answer", to_string(config_.coordinator)) : refused_};
+      return Failure{refused_.empty()
+                         ? fmt::format("{} does not answer", to_string(config_.coordinator))
+                         : refused_};
   }
   build(joined_->first, joined_->second);
   return attach_all();
@@ -124,22 +128,23 @@ void NetNode::build(const MemberId& self, const ClusterState& state) {
   dispatcher_rung_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   CHECK(dispatcher_rung_ >= 0);
   for (std::uint32_t i = 0; i < config_.workers; ++i) {
-    workers_.push_back(std::make_unique<net::NetWorker>(
-        Prng{config_.seed, std::uint64_t{self.slot.value} << 8 | i},
-        [this](Time) { (void)eventfd_write(dispatcher_rung_, 1); }));
+    workers_.push_back(
+        std::make_unique<net::NetWorker>(Prng{config_.seed, std::uint64_t{self.slot.value} << 8 | i},
+                                         [this](Time) { (void)eventfd_write(dispatcher_rung_, 1); }));
     net::Port::Config port{{self.slot, self.incarnation.value, static_cast<std::uint16_t>(i)},
                            addresses_[i].cookie,
                            shape_.endpoints,
                            std::max(shape_.lease, milliseconds(500))};
-    ports_.push_back(std::make_unique<net::Port>(port, std::move(transports_[i]), *workers_[i], switchboard));
+    ports_.push_back(
+        std::make_unique<net::Port>(port, std::move(transports_[i]), *workers_[i], switchboard));
     workers_[i]->set_port(ports_[i].get());
     memberships_.push_back(std::make_unique<NetMembership>(*this, i, self_, state.view()));
   }
   for (std::size_t i = 0; i < state.mns.size(); ++i) incarnations_[i].store(state.mns[i].incarnation);
   for (std::uint32_t i = 0; i < config_.endpoints; ++i) {
     const std::uint32_t on = i % config_.workers;
-    endpoints_.push_back(std::make_unique<net::NetEndpoint>(EndpointId{self_.first_endpoint.value + i}, *workers_[on],
-                                                            *ports_[on]));
+    endpoints_.push_back(std::make_unique<net::NetEndpoint>(EndpointId{self_.first_endpoint.value + i},
+                                                            *workers_[on], *ports_[on]));
   }
   hub_.post([this, state] {
     is_built_ = true;
@@ -150,11 +155,10 @@ void NetNode::build(const MemberId& self, const ClusterState& state) {
 namespace {
 
 // True: open, or the cluster has given the memory node up meanwhile, and then there is nothing to wait for.
-Task<bool> until_open(Worker& worker, net::Port& port, MnId mn, const std::atomic<std::uint32_t>& incarnation,
-                      Time latest) {
-  const std::uint32_t was = incarnation.load();
+Task<bool> until_open(Worker& worker, net::Port& port, MnId mn, std::uint32_t joined_at,
+                      const std::atomic<std::uint32_t>& incarnation, Time latest) {
   port.attach(mn);
-  while (!port.is_open(mn) && incarnation.load() == was) {
+  while (!port.is_open(mn) && incarnation.load() == joined_at) {
     if (port.is_evicted() || worker.now() >= latest) co_return false;
     co_await worker.sleep_for(milliseconds(1));
   }
@@ -170,12 +174,18 @@ Result<void, std::string> NetNode::attach_all() {
   for (std::uint16_t mn = 0; mn < mns.size(); ++mn) {
     for (std::uint32_t w = 0; w < config_.workers && !mns[mn].address.empty(); ++w) {
       net::NetWorker& worker = *workers_[w];
-      if (worker.run([&] { return until_open(worker, *ports_[w], MnId{mn}, incarnations_[mn], latest); })) continue;
+      if (worker.run([&] {
+            return until_open(worker, *ports_[w], MnId{mn}, mns[mn].incarnation, incarnations_[mn],
+                              latest);
+          }))
+        continue;
       if (ports_[w]->is_evicted())
-        return Failure{std::string{"the cluster took this compute node for dead while it joined; join again"}};
+        return Failure{
+            std::string{"the cluster took this compute node for dead while it joined; join again"}};
       const std::lock_guard guard{mutex_};
-      return Failure{refused_.empty() ? fmt::format("memory node {} at {} does not answer", mn, mns[mn].address)
-                                      : refused_};
+      return Failure{refused_.empty()
+                         ? fmt::format("memory node {} at {} does not answer", mn, mns[mn].address)
+                         : refused_};
     }
   }
   return {};
@@ -212,9 +222,11 @@ void NetNode::dispatch_loop() {
     for (const auto& worker : workers_) next = std::min(next, worker->progress());
     std::vector<pollfd> waits{{dispatcher_rung_, POLLIN, 0}};
     for (std::size_t i = 0; i < workers_.size(); ++i) {
-      if (workers_[i]->is_away()) waits.push_back({ports_[i]->transport().wait_descriptor(), POLLIN, 0});
+      if (workers_[i]->is_away())
+        waits.push_back({ports_[i]->transport().wait_descriptor(), POLLIN, 0});
     }
-    const std::int64_t left_ns = std::clamp<std::int64_t>((next - monotonic_now()).ns, 0, 1'000'000'000);
+    const std::int64_t left_ns =
+        std::clamp<std::int64_t>((next - monotonic_now()).ns, 0, 1'000'000'000);
     const timespec timeout{left_ns / 1'000'000'000, left_ns % 1'000'000'000};
     (void)::ppoll(waits.data(), waits.size(), &timeout, nullptr);
     std::uint64_t rung = 0;
@@ -269,7 +281,8 @@ void NetNode::on_state(std::uint64_t ask, const ClusterState& state) {
   if (at == fetches_.end()) return;
   const auto [worker, number] = at->second;
   fetches_.erase(at);
-  workers_[worker]->post([this, worker = worker, number = number] { memberships_[worker]->answered(number); });
+  workers_[worker]->post(
+      [this, worker = worker, number = number] { memberships_[worker]->answered(number); });
 }
 
 void NetNode::take(const ClusterState& state) {
@@ -320,7 +333,8 @@ void NetNode::send_attaches(MnLine& mn) {
 }
 
 void NetNode::on_down(LineId line, const std::string& why, bool refused) {
-  if (net_link_ != nullptr && (net_link_->is(line) || line == 0)) return net_link_->on_down(why, refused);
+  if (net_link_ != nullptr && (net_link_->is(line) || line == 0))
+    return net_link_->on_down(why, refused);
   for (std::uint16_t i = 0; i < mns_.size(); ++i) {
     if (mns_[i].line == line) on_workers([this, i](std::uint32_t w) { ports_[w]->lose(MnId{i}); });
   }
@@ -333,7 +347,8 @@ void NetNode::on_frame(LineId line, const std::string& frame) {
   }
   for (std::uint16_t i = 0; i < mns_.size(); ++i) {
     if (mns_[i].line != line) continue;
-    (void)dispatch<Attached, Relay, Allocated, Refused>(frame, [&](const auto& message) { on(message, MnId{i}); });
+    (void)dispatch<Attached, Relay, Allocated, Refused>(
+        frame, [&](const auto& message) { on(message, MnId{i}); });
     return;
   }
 }
@@ -360,7 +375,8 @@ void NetNode::attach(std::uint16_t worker, MnId mn, const net::Blob& offer) {
 }
 
 void NetNode::on(const Attached& attached, MnId mn) {
-  if (mns_[mn.value].attaching.erase(attached.worker) == 0 || attached.worker >= workers_.size()) return;
+  if (mns_[mn.value].attaching.erase(attached.worker) == 0 || attached.worker >= workers_.size())
+    return;
   std::atomic<std::uint32_t>& newest = incarnations_[mn.value];
   newest.store(std::max(newest.load(), attached.incarnation));
   workers_[attached.worker]->post([this, attached, mn] {

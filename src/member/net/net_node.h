@@ -64,8 +64,10 @@ struct NetNodeConfig {
   std::uint32_t endpoints = 1;  // number i belongs to worker i mod workers
   std::optional<Slot> slot;     // this one, or any
   std::uint64_t seed = 1;
-  std::string host;  // of this machine, where others reach it; empty: the one from which the coordinator is reached
-  std::function<Result<std::unique_ptr<net::Transport>, std::string>(const std::string& host)> transport;
+  std::string
+      host;  // of this machine, where others reach it; empty: the one from which the coordinator is reached
+  std::function<Result<std::unique_ptr<net::Transport>, std::string>(const std::string& host)>
+      transport;
   Duration patience = seconds(10);  // with joining
 };
 
@@ -160,7 +162,8 @@ class NetNode final : public Node,
   // Of the hub's thread:
   ClusterState state_;
   std::vector<MnLine> mns_;
-  std::map<std::uint64_t, std::pair<std::uint32_t, std::uint64_t>> fetches_;  // by number: worker, and its own number
+  std::map<std::uint64_t, std::pair<std::uint32_t, std::uint64_t>>
+      fetches_;  // by number: worker, and its own number
   std::uint64_t asked_ = 0;
   bool is_built_ = false;
   bool is_evicted_ = false;

@@ -48,10 +48,12 @@ Result<StateFile, std::string> StateFile::open(const std::string& directory) {
     return Failure{fmt::format("--state {}: {}", directory, std::strerror(errno))};
   const std::string path = directory + "/lock";
   const int lock = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (lock < 0) return Failure{fmt::format("--state {}: {}: {}", directory, path, std::strerror(errno))};
+  if (lock < 0)
+    return Failure{fmt::format("--state {}: {}: {}", directory, path, std::strerror(errno))};
   if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
     close(lock);
-    return Failure{fmt::format("--state {}: another process uses it; give each coordinator its own", directory)};
+    return Failure{
+        fmt::format("--state {}: another process uses it; give each coordinator its own", directory)};
   }
   return StateFile{directory, lock};
 }
@@ -77,10 +79,12 @@ Result<std::optional<ClusterState>, std::string> StateFile::load() const {
   }
   const std::string bytes{std::istreambuf_iterator<char>{file}, {}};
   std::optional<ClusterState> state;
-  if (bytes.starts_with(kMagic)) state = from_bytes<ClusterState>(std::string_view{bytes}.substr(kMagic.size()));
+  if (bytes.starts_with(kMagic))
+    state = from_bytes<ClusterState>(std::string_view{bytes}.substr(kMagic.size()));
   if (!state || !state->is_valid()) {
     return Failure{fmt::format(
-        "{}: not the state of a cluster, or of another version; restore it, or use an empty directory", path())};
+        "{}: not the state of a cluster, or of another version; restore it, or use an empty directory",
+        path())};
   }
   return state;
 }
@@ -90,8 +94,9 @@ void StateFile::save(const ClusterState& state) const {
   const bool saved = write_file(next, std::string{kMagic} + to_bytes(state)) &&
                      std::rename(next.c_str(), path().c_str()) == 0 && sync_directory(directory_);
   if (saved) return;
-  fmt::print(stderr, "declock: {}: {}; the cluster stops, so that nobody hears of what is not on disk\n", path(),
-             std::strerror(errno));
+  fmt::print(stderr,
+             "declock: {}: {}; the cluster stops, so that nobody hears of what is not on disk\n",
+             path(), std::strerror(errno));
   std::exit(2);
 }
 
