@@ -96,10 +96,8 @@ Task<Result<int, std::string>> use(Worker& worker, const Options& options,
 
 int run(const Options& options) {
   const std::unique_ptr<member::NetNode> node = join(node_config(options.cluster));
-  const std::uint32_t members = node->shape().members;
-  const LockShape shape{members, members, QueueLayout::owner};
-  const auto at = node->allocate(MnId{options.mn}, "lock/" + options.name, shape.bytes(),
-                                 fmt::format("a lock for {} members", members));
+  const LockShape shape = node->lock_shape();
+  const auto at = node->allocate_locks(MnId{options.mn}, "lock/" + options.name, 1);
   if (!at) throw CannotRun(at.error());
   (void)interrupted();
   std::optional<Result<int, std::string>> used;

@@ -157,7 +157,7 @@ TEST_F(ShmCli, RefusesWhatARealFabricCannotDo) {
   expect_refused(kQuickShm + "--cn-latency 4x", "--fabric sim");
   expect_refused("bench peers --fabric sim", "shm");
   expect_refused("bench peers --processes 0", "1 to 64");
-  expect_refused("bench reset --fabric tcp", "sim|shm");
+  expect_refused("bench reset --fabric udp", "sim|shm|tcp|verbs");
   expect_refused("demo --cns 1", "2 to 64");
 }
 

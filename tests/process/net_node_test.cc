@@ -104,6 +104,10 @@ TEST(NetNode, JoinsUsesMemoryAndLeaves) {
   EXPECT_NE((*node)->allocate(MnId{0}, "large", 1 << 30, "raw").error().find("--size"),
             std::string::npos);
   EXPECT_NE((*node)->allocate(MnId{0}, "odd", 7, "raw").error().find("whole words"), std::string::npos);
+  const auto locks = (*node)->allocate_locks(MnId{0}, "locks", 10);
+  ASSERT_TRUE(locks) << locks.error();
+  EXPECT_EQ(*locks, *(*node)->allocate_locks(MnId{0}, "locks", 10));
+  EXPECT_FALSE((*node)->allocate_locks(MnId{0}, "locks", 11));
   const std::uint64_t word = 42;
   EXPECT_TRUE(post(**node, Op::write(*first, {&word, 1}, Purpose::data)));
   EXPECT_EQ(reinterpret_cast<const std::uint64_t*>(mn.memory().data())[first->offset / 8], 42u);
@@ -293,6 +297,14 @@ class Stranger {
   void send(std::string_view bytes) const {
     (void)!::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
+  // Whatever comes first.
+  std::string receive(int patience_ms) const {
+    char bytes[4096];
+    pollfd readable{descriptor_, POLLIN, 0};
+    if (::poll(&readable, 1, patience_ms) != 1) return {};
+    const ssize_t got = read(descriptor_, bytes, sizeof bytes);
+    return got > 0 ? std::string(bytes, static_cast<std::size_t>(got)) : std::string{};
+  }
   // Until the other side closes it. False: it does not, in this time.
   bool is_closed(int patience_ms) const {
     char byte[256];
@@ -367,7 +379,7 @@ class Insider {
     return {};
   }
   bool is_over() const { return is_over_; }
-  // Everything that was sent until now, as it went over the wire.
+
  private:
   void turn() {
     pollfd ready{connection_.descriptor(), connection_.wanted_events(), 0};
@@ -377,6 +389,26 @@ class Insider {
   wire::Connection connection_;
   bool is_over_ = false;
 };
+
+// What a member once said, word for word, from somebody who only listened.
+TEST(NetNode, AReplayedHandshakeIsRefusedAndTheNodeGoesOn) {
+  MemoryNodeThread mn{1 << 16, seconds(2)};
+  wire::Session member{wire::Role::client, secret_of(1)};
+  const Stranger first{mn.address()};
+  std::string recorded = member.outgoing();
+  first.send(recorded);
+  const std::string answer = first.receive(5000);
+  member.outgoing().clear();
+  ASSERT_TRUE(member.feed(answer));
+  ASSERT_TRUE(member.established());
+  member.send(member::frame_of(member::Join{1, {{"address", 1}}}));
+  recorded += member.outgoing();
+  const Stranger second{mn.address()};
+  second.send(recorded);
+  EXPECT_TRUE(second.is_closed(5000));
+  EXPECT_TRUE(mn.logs("has another secret")) << mn.log();
+  expect_well(mn);
+}
 
 TEST(NetNode, MalformedMessagesAreRefusedAndTheNodeGoesOn) {
   MemoryNodeThread mn{1 << 16, seconds(2)};

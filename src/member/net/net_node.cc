@@ -412,6 +412,14 @@ Result<RemoteAddr, std::string> NetNode::allocate(MnId mn, const std::string& na
   return RemoteAddr{mn, answer.offset};
 }
 
+Result<RemoteAddr, std::string> NetNode::allocate_locks(MnId mn, const std::string& name,
+                                                        std::uint64_t count) {
+  if (count > (std::uint64_t{1} << 48) / lock_shape().bytes())
+    return Failure{fmt::format("{} locks are more than a memory node can have", count)};
+  return allocate(mn, name, count * lock_shape().bytes(),
+                  fmt::format("{} locks for {} members", count, shape_.members));
+}
+
 // ---------------------------------------------------------------- connections between workers
 
 void NetNode::ask(std::uint16_t worker, const net::PeerId& peer, const net::Blob& blob) {

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "layout/lock_shape.h"
 #include "member/node.h"
 #include "member_net/links.h"
 #include "net/worker.h"
@@ -99,6 +100,9 @@ class NetNode final : public Node,
   // Memory on a memory node, by name: made, and zeroed, if there is none. Waits. An error says what is wrong.
   Result<RemoteAddr, std::string> allocate(MnId mn, const std::string& name, std::uint64_t bytes,
                                            const std::string& use);
+  // The same for so many locks, free at first: where the first of them lies, the others lock_shape().bytes() apart.
+  Result<RemoteAddr, std::string> allocate_locks(MnId mn, const std::string& name, std::uint64_t count);
+  LockShape lock_shape() const { return {shape_.members, shape_.members, QueueLayout::owner}; }
 
  private:
   friend class NetMembership;
