@@ -25,15 +25,18 @@ TEST(NetTorture, KilledAndStoppedProcessesCostNoUpdateAndNobodyElseItsLocks) {
   for (std::uint64_t i = 0; i < events && !testing::Test::HasFatalFailure(); ++i) {
     usleep(static_cast<useconds_t>(random.below(20'000)));
     const std::size_t which = random.below(kProcesses);
-    if (random.one_in(3)) {
-      // Mostly beyond the lease of 300 ms: the others go on without it, and it is told so when it wakes up.
+    if (random.one_in(4)) {
+      // Mostly far beyond the lease of 300 ms: the others go on without it, and it is told so when it wakes up.
       const std::uint64_t evicted = control.stations[which].evictions.load();
       const bool beyond = !random.one_in(4);
       cluster.process(which).send(SIGSTOP);
-      usleep(static_cast<useconds_t>(beyond ? 600'000 : random.below(200'000)));
+      usleep(static_cast<useconds_t>(beyond ? 1'500'000 : random.below(200'000)));
       if (beyond) cluster.expect_progress(which);
       cluster.process(which).send(SIGCONT);
       cluster.expect_progress();
+      const Time latest = monotonic_now() + NetCluster::kPatience;
+      while (beyond && control.stations[which].evictions.load() == evicted && monotonic_now() < latest)
+        usleep(1000);
       if (beyond) {
         EXPECT_GT(control.stations[which].evictions.load(), evicted) << "it was not told";
       }

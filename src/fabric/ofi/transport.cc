@@ -38,9 +38,6 @@ OfiTransport::OfiTransport(std::unique_ptr<Network> network, Owned<fid_ep> endpo
 
 OfiTransport::~OfiTransport() {
   endpoint_.reset();  // nothing writes to our memory any more
-  for (auto& [words, all] : spare_) {
-    for (std::uint64_t* memory : all) delete[] memory;
-  }
 }
 
 void OfiTransport::listen_again(std::size_t buffer) {
@@ -176,7 +173,11 @@ ssize_t OfiTransport::issue(const Link& to, const Piece& piece, void* context) {
 
 std::span<std::uint64_t> OfiTransport::take(std::size_t words) {
   auto& spare = spare_[std::bit_ceil(words)];
-  if (spare.empty()) spare.push_back(new std::uint64_t[std::bit_ceil(words)]);
+  if (spare.empty()) {
+    auto made = std::make_unique_for_overwrite<std::uint64_t[]>(std::bit_ceil(words));
+    spare.push_back(made.get());
+    memory_.emplace(made.get(), std::move(made));
+  }
   std::uint64_t* memory = spare.back();
   spare.pop_back();
   return {memory, words};
@@ -185,7 +186,7 @@ std::span<std::uint64_t> OfiTransport::take(std::size_t words) {
 void OfiTransport::give_back(std::span<std::uint64_t> words) {
   constexpr std::size_t kWorthKeeping = 4096;
   if (words.size() > kWorthKeeping) {
-    delete[] words.data();
+    memory_.erase(words.data());
   } else {
     spare_[std::bit_ceil(words.size())].push_back(words.data());
   }

@@ -88,8 +88,11 @@ class OfiTransport final : public net::Transport {
   std::vector<std::uint32_t> free_flights_;
   std::vector<net::Batch*> finished_;  // by drop(), to be told at the next poll()
   std::map<net::PeerId, fi_addr_t> peers_;
-  std::vector<net::Packet> arriving_;                         // where messages are received
-  std::map<std::size_t, std::vector<std::uint64_t*>> spare_;  // memory for operations, by size
+  std::vector<net::Packet> arriving_;  // where messages are received
+  // Memory for operations: all of it, because the network may use some for as long as the endpoint is open; and what is
+  // to be had again, by size.
+  std::map<std::uint64_t*, std::unique_ptr<std::uint64_t[]>> memory_;
+  std::map<std::size_t, std::vector<std::uint64_t*>> spare_;
   net::TransportCounts counts_;
 };
 
