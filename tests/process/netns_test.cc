@@ -18,15 +18,15 @@ class Hosts {
   static constexpr int kCount = 3;
 
   Hosts() {
-    (void)shell(kIp + " netns del dl-net");
-    up_ = shell(kIp + " netns add dl-net") && in("dl-net", kIp + " link add br0 type bridge") &&
-          in("dl-net", kIp + " link set br0 up");
+    (void)shell(kIp + " netns del " + bridge());
+    up_ = shell(kIp + " netns add " + bridge()) && in(bridge(), kIp + " link add br0 type bridge") &&
+          in(bridge(), kIp + " link set br0 up");
     for (int i = 0; i < kCount && up_; ++i) {
       (void)shell(kIp + " netns del " + name(i));
       up_ = shell(kIp + " netns add " + name(i)) &&
-            shell(fmt::format("{} link add eth0 netns {} type veth peer name port{} netns dl-net", kIp,
+            shell(fmt::format("{} link add eth0 netns {} type veth peer name port{} netns {}", kIp,
                               name(i), i)) &&
-            in("dl-net", fmt::format("{} link set port{} master br0", kIp, i)) && set_cable(i, true) &&
+            in(bridge(), fmt::format("{} link set port{} master br0", kIp, i)) && set_cable(i, true) &&
             in(name(i), fmt::format("{} address add {}/24 dev eth0", kIp, address(i))) &&
             in(name(i), kIp + " link set eth0 up") && in(name(i), kIp + " link set lo up");
     }
@@ -35,15 +35,17 @@ class Hosts {
   Hosts& operator=(const Hosts&) = delete;
   ~Hosts() {
     for (int i = 0; i < kCount; ++i) (void)shell(kIp + " netns del " + name(i));
-    (void)shell(kIp + " netns del dl-net");
+    (void)shell(kIp + " netns del " + bridge());
   }
 
   bool are_up() const { return up_; }
-  static std::string name(int host) { return fmt::format("dl-host{}", host); }
+  // Tests may run beside each other.
+  static std::string bridge() { return fmt::format("dl{}-net", getpid()); }
+  static std::string name(int host) { return fmt::format("dl{}-{}", getpid(), host); }
   static std::string address(int host) { return fmt::format("10.78.0.{}", host + 1); }
   // The wire between a host and the others.
   bool set_cable(int host, bool plugged) const {
-    return in("dl-net", fmt::format("{} link set port{} {}", kIp, host, plugged ? "up" : "down"));
+    return in(bridge(), fmt::format("{} link set port{} {}", kIp, host, plugged ? "up" : "down"));
   }
   bool set_quality(int host, const std::string& netem) const {
     return in(name(host), "/sbin/tc qdisc add dev eth0 root netem " + netem);
