@@ -25,7 +25,7 @@ class Hosts {
       (void)shell(kIp + " netns del " + name(i));
       up_ = shell(kIp + " netns add " + name(i)) &&
             shell(fmt::format("{} link add eth0 netns {} type veth peer name port{} netns {}", kIp,
-                              name(i), i)) &&
+                              name(i), i, bridge())) &&
             in(bridge(), fmt::format("{} link set port{} master br0", kIp, i)) && set_cable(i, true) &&
             in(name(i), fmt::format("{} address add {}/24 dev eth0", kIp, address(i))) &&
             in(name(i), kIp + " link set eth0 up") && in(name(i), kIp + " link set lo up");
