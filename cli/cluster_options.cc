@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "member_zk/zk_compute_link.h"
+#include "member_zk/coordinator_option.h"
 #include "options.h"
 
 namespace declock::cli {
@@ -21,18 +21,8 @@ void add_cluster_options(CLI::App& app, ClusterOptions& options) {
 member::NetNodeConfig node_config(const ClusterOptions& options) {
   member::NetNodeConfig config;
   config.secret = or_bad_input(wire::read_secret(options.secret));
-  if (is_zookeeper(options.coordinator)) {
-    const member::ZkAddress at = or_bad_input(member::parse_zk_url(options.coordinator));
-    // Where others reach this machine: at the address from which it reaches the first server.
-    config.coordinator =
-        or_bad_input(wire::parse_host_port(at.servers.substr(0, at.servers.find(','))));
-    config.other_coordinator = [at, secret = config.secret](wire::Hub& hub,
-                                                            member::ComputeLink::Events& events) {
-      return std::make_unique<member::ZkComputeLink>(hub, events, at, secret);
-    };
-  } else {
-    config.coordinator = or_bad_input(wire::parse_host_port(options.coordinator));
-  }
+  const auto set = member::set_coordinator(options.coordinator, config);
+  if (!set) throw BadInput(set.error());
   net::NetworkOptions network = options.network;
   network.network = options.fabric == "verbs" ? net::Network::verbs : net::Network::tcp;
   config.transport = [network](const std::string& host) { return net::open_transport(network, host); };

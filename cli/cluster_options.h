@@ -19,10 +19,6 @@ struct ClusterOptions {
 // --fabric, --coordinator, --secret, and those of verbs.
 void add_cluster_options(CLI::App& app, ClusterOptions& options);
 
-inline bool is_zookeeper(const std::string& coordinator) {
-  return coordinator.starts_with("zk://");
-}
-
 // For a compute node. Throws BadInput.
 member::NetNodeConfig node_config(const ClusterOptions& options);
 // Throws CannotRun.

@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "cluster_options.h"
 #include "exit_codes.h"
+#include "member_zk/coordinator_option.h"
 #include "member_zk/zk_memory_link.h"
 #include "memnode/memory_node.h"
 #include "options.h"
@@ -59,7 +60,7 @@ int run(Options& options) {
   config.bytes = or_bad_input(parse_bytes(options.size)) / 8 * 8;
   if (config.bytes < 4096) throw BadInput(fmt::format("--size {}: at least 4KiB", options.size));
   config.secret = or_bad_input(wire::read_secret(options.secret));
-  if (is_zookeeper(options.coordinator)) {
+  if (member::is_zookeeper(options.coordinator)) {
     const member::ZkAddress at = or_bad_input(member::parse_zk_url(options.coordinator));
     config.other_coordinator = [at, &config](wire::Hub& hub, member::MemoryLink::Events& events) {
       return std::make_unique<member::ZkMemoryLink>(hub, events, at, config.secret, config.shape, log);

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "base/futex.h"
+#include "base/random.h"
 
 namespace declock::memnode {
 
@@ -19,12 +19,6 @@ using wire::LineId;
 namespace {
 
 constexpr std::size_t kAllocationsMax = 65'536;
-
-std::uint64_t random_number() {
-  std::uint64_t number = 0;
-  CHECK(getrandom(&number, sizeof number, 0) == sizeof number);
-  return number;
-}
 
 }  // namespace
 
@@ -72,7 +66,7 @@ Result<void, std::string> MemoryNode::prepare() {
         file.emplace(std::move(*opened));
       }
       member::ClusterShape shape = config_.shape;
-      shape.id = random_number();
+      shape.id = unguessable_number();
       auto coordinator = member::CoordinatorServer::open(
           shape, std::move(file),
           [this](LineId line, const std::string& frame) { hub_.send(line, frame); }, config_.log,

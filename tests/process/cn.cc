@@ -15,7 +15,7 @@
 #include "hier/hier.h"
 #include "member_net/net_node.h"
 #include "member_shm/compute_node.h"
-#include "member_zk/zk_compute_link.h"
+#include "member_zk/coordinator_option.h"
 #include "networks/networks.h"
 #include "process/control.h"
 
@@ -167,19 +167,9 @@ Cluster in_shared_memory(const std::string& name, std::uint64_t seed) {
 Cluster over_tcp(const std::string& text, std::uint64_t seed) {
   const std::size_t mn = text.find('|');
   const std::size_t secret = text.find('|', mn + 1);
-  const std::string coordinator = text.substr(0, mn);
   member::NetNodeConfig config;
   config.secret = *wire::read_secret(text.substr(secret + 1));
-  if (coordinator.starts_with("zk://")) {
-    const member::ZkAddress at = *member::parse_zk_url(coordinator);
-    config.coordinator = *wire::parse_host_port(at.servers.substr(0, at.servers.find(',')));
-    config.other_coordinator = [at, key = config.secret](wire::Hub& hub,
-                                                         member::ComputeLink::Events& events) {
-      return std::make_unique<member::ZkComputeLink>(hub, events, at, key);
-    };
-  } else {
-    config.coordinator = *wire::parse_host_port(coordinator);
-  }
+  CHECK(member::set_coordinator(text.substr(0, mn), config));
   config.workers = kWorkers;
   config.endpoints = kWorkers;
   config.seed = seed;

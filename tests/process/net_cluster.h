@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "member_net/net_node.h"
-#include "member_zk/zk_compute_link.h"
+#include "member_zk/coordinator_option.h"
 #include "networks/networks.h"
 #include "process/control.h"
 #include "process/programs.h"
@@ -146,14 +146,7 @@ class NetCluster {
   std::vector<std::uint64_t> counters(int mn, std::uint32_t& incarnation) {
     member::NetNodeConfig config;
     config.secret = *wire::read_secret(directory_ / "secret");
-    config.coordinator = *wire::parse_host_port(addresses_.begin()->second);
-    if (!coordinator_.empty()) {
-      config.other_coordinator = [this, key = config.secret](wire::Hub& hub,
-                                                             member::ComputeLink::Events& events) {
-        return std::make_unique<member::ZkComputeLink>(hub, events, *member::parse_zk_url(coordinator_),
-                                                       key);
-      };
-    }
+    EXPECT_TRUE(member::set_coordinator(coordinator(), config));
     config.transport = [](const std::string& host) {
       return net::open_transport({net::Network::tcp}, host);
     };

@@ -3,24 +3,19 @@
 #include <fmt/format.h>
 #include <rdma/fi_errno.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
+#include "base/random.h"
+
 namespace declock::ofi {
 namespace {
 
 constexpr char kBlobVersion = 1;
 constexpr std::size_t kAddressFrom = 1 + sizeof(std::uint64_t);
-
-std::uint64_t random_key() {
-  std::uint64_t key = 0;
-  CHECK(getrandom(&key, sizeof key, 0) == sizeof key);
-  return key;
-}
 
 }  // namespace
 
@@ -63,8 +58,9 @@ Result<net::Blob, std::string> OfiExposure::open(const net::PeerId& peer, const 
   auto endpoint = (*network)->make_endpoint();
   if (!endpoint) return Failure{endpoint.error()};
   fid_mr* region = nullptr;
-  const int code = fi_mr_reg((*network)->domain(), memory_.data(), memory_.size(),
-                             FI_REMOTE_READ | FI_REMOTE_WRITE, 0, random_key(), 0, &region, nullptr);
+  const int code =
+      fi_mr_reg((*network)->domain(), memory_.data(), memory_.size(), FI_REMOTE_READ | FI_REMOTE_WRITE,
+                0, unguessable_number(), 0, &region, nullptr);
   if (code != 0)
     return Failure{fmt::format("libfabric: the memory cannot be registered: {}", fi_strerror(-code))};
   const AccessAnswer answer{fi_mr_key(region), Network::name_of(endpoint->get())};

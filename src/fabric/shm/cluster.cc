@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/random.h"
 #include "layout/header.h"
 
 namespace declock::shm {
@@ -31,15 +31,9 @@ std::uint64_t cluster_bytes(const SegmentHeader& shape) {
                     kHeaderBytes);
 }
 
-std::uint64_t random_number() {
-  std::uint64_t number = 0;
-  CHECK(getrandom(&number, sizeof number, 0) == sizeof number);
-  return number;
-}
-
 SegmentHeader header_for(const ClusterConfig& config) {
   SegmentHeader header;
-  header.cluster = random_number();
+  header.cluster = unguessable_number();
   header.members = config.members;
   header.workers = config.workers;
   header.endpoints = config.endpoints;

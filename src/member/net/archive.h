@@ -19,7 +19,6 @@ inline constexpr std::size_t kStringMax = 1024;
 
 class ToBytes {
  public:
-  static constexpr bool kReads = false;
   explicit ToBytes(std::string& out) : writer_(out) {}
 
   template <class... T>
@@ -56,7 +55,6 @@ class ToBytes {
 // Whatever the bytes are, the result is a structure in range, or ok() is false.
 class FromBytes {
  public:
-  static constexpr bool kReads = true;
   explicit FromBytes(std::string_view bytes) : reader_(bytes) {}
 
   template <class... T>

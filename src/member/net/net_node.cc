@@ -3,24 +3,18 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "base/futex.h"
+#include "base/random.h"
 
 namespace declock::member {
 
 using wire::LineId;
 
 namespace {
-
-std::uint64_t random_number() {
-  std::uint64_t number = 0;
-  CHECK(getrandom(&number, sizeof number, 0) == sizeof number);
-  return number;
-}
 
 std::chrono::nanoseconds as_chrono(Duration d) {
   return std::chrono::nanoseconds{d.ns};
@@ -94,7 +88,7 @@ Result<void, std::string> NetNode::open() {
   for (std::uint32_t i = 0; i < config_.workers; ++i) {
     auto transport = config_.transport(host);
     if (!transport) return Failure{transport.error()};
-    addresses_.push_back({(*transport)->address(), random_number()});
+    addresses_.push_back({(*transport)->address(), unguessable_number()});
     transports_.push_back(std::move(*transport));
   }
   const Join join{config_.endpoints, addresses_, config_.slot.value_or(Slot{Join::kAnySlot})};
@@ -199,7 +193,6 @@ NetNode::~NetNode() {
 }
 
 void NetNode::start() {
-  started_.store(true);
   dispatcher_ = std::thread{[this] { dispatch_loop(); }};
 }
 
@@ -397,7 +390,7 @@ void NetNode::on(const Allocated& allocated, MnId) {
 
 Result<RemoteAddr, std::string> NetNode::allocate(MnId mn, const std::string& name, std::uint64_t bytes,
                                                   const std::string& use) {
-  const std::uint64_t ask = random_number();
+  const std::uint64_t ask = unguessable_number();
   const Allocate message{ask, name, bytes, use};
   hub_.post([this, mn, message] {
     const bool is_there = mn.value < mns_.size() && !mns_[mn.value].address.empty();

@@ -184,7 +184,6 @@ class NetNode final : public Node,
   std::thread dispatcher_;
   int dispatcher_rung_ = -1;
   std::atomic<bool> stopping_{false};
-  std::atomic<bool> started_{false};
 };
 
 }  // namespace declock::member
