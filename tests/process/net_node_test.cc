@@ -261,6 +261,49 @@ TEST(NetNode, WhatIsSentToANewMemberWaitsUntilItListens) {
   (*newer)->leave();
 }
 
+// Tells the node of another member right behind the answer to its join, before it can have built anything.
+class EagerCoordinator final : public member::ComputeLink {
+ public:
+  explicit EagerCoordinator(Events& events) : events_(events) {}
+  void join(const member::Join& join) override {
+    member::ClusterState state;
+    state.incarnations.resize(state.shape.members);
+    const auto self = state.join(join.workers, {});
+    events_.on_joined({self->slot, self->incarnation}, state);
+    CHECK(state.join(join.workers, {}));
+    events_.on_state(0, state);
+  }
+  void fetch(std::uint64_t) override {}
+  void leave() override { events_.on_left(); }
+  void give_up() override {}
+  void on_tick(Time) override {}
+
+ private:
+  Events& events_;
+};
+
+Task<std::size_t> members_known(Worker& worker, member::Membership& membership, std::size_t wanted) {
+  for (int i = 0; i < 10'000 && membership.known().members.size() < wanted; ++i)
+    co_await worker.sleep_for(milliseconds(1));
+  co_return membership.known().members.size();
+}
+
+TEST(NetNode, HearsOfThoseWhoJoinedWhileItWasBeingBuilt) {
+  member::NetNodeConfig config;
+  config.coordinator.host = "127.0.0.1";
+  config.transport = [](const std::string& host) {
+    return net::open_transport({net::Network::tcp}, host);
+  };
+  config.other_coordinator = [](wire::Hub&, member::ComputeLink::Events& events) {
+    return std::make_unique<EagerCoordinator>(events);
+  };
+  auto node = NetNode::join(config);
+  ASSERT_TRUE(node) << node.error();
+  ThreadWorker& worker = (*node)->worker(0);
+  EXPECT_EQ(worker.run([&] { return members_known(worker, (*node)->membership(0), 2); }), 2u);
+  (*node)->leave();
+}
+
 TEST(NetNode, AFullClusterRefusesOneMoreAndSaysWhatToDo) {
   MemoryNodeThread mn{1 << 16, seconds(2), 1};
   auto first = NetNode::join(config_for(mn));

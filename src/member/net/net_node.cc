@@ -142,7 +142,8 @@ void NetNode::build(const MemberId& self, const ClusterState& state) {
   }
   hub_.post([this, state] {
     is_built_ = true;
-    take(state);
+    take(state_.number > state.number ? ClusterState{state_} : state);
+    if (!state_.has(id_.slot, id_.incarnation)) on_evicted();
   });
 }
 
@@ -267,7 +268,10 @@ void NetNode::on_evicted() {
 }
 
 void NetNode::on_state(std::uint64_t ask, const ClusterState& state) {
-  if (!is_built_) return;
+  if (!is_built_) {  // kept until then
+    if (state.number > state_.number) state_ = state;
+    return;
+  }
   if (state.number > state_.number) take(state);
   if (!state_.has(id_.slot, id_.incarnation)) return on_evicted();
   const auto at = fetches_.find(ask);
