@@ -51,7 +51,7 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
     hold = *granted;
   }
   const Time entered = worker.now();
-  host.entered(*this, which, mode, entered - called);
+  host.entered(*this, which, mode, hold, entered - called);
 
   if (hold.object_read) reads -= 1;
   write.incarnation = config.kill ? hold.mn_incarnation : 0;

@@ -54,7 +54,8 @@ class Host {
   // The client starts no new operation.
   virtual bool over() const = 0;
   virtual void called(Client& client, std::uint64_t which, Mode mode) = 0;
-  virtual void entered(Client& client, std::uint64_t which, Mode mode, Duration waited) = 0;
+  virtual void entered(Client& client, std::uint64_t which, Mode mode, const Hold& hold,
+                       Duration waited) = 0;
   virtual void leaves(Client& client) = 0;
   // The release of an exclusive section has completed, and with it its update.
   virtual void updated(Client& client) = 0;

@@ -127,7 +127,7 @@ class Crew final : public Host {
         ->begins();
     shared_.board.called(client.index, which, mode, worker_.now());
   }
-  void entered(Client& client, std::uint64_t which, Mode mode, Duration waited) override {
+  void entered(Client& client, std::uint64_t which, Mode mode, const Hold&, Duration waited) override {
     const bool counts = measuring_ && ++entries_ % kCountOvertakesOneIn == 0;
     if (counts) measured_.add_overtakes(shared_.board.overtakes(client.index));
     const std::optional<Time> handed_over = shared_.board.handed_over(client.index, which);

@@ -55,7 +55,8 @@ class Micro final : public Host, private sim::EffectObserver, private hier::Hand
   void called(Client& client, std::uint64_t which, Mode mode) override {
     fairness_.called(which, client.index, mode);
   }
-  void entered(Client& client, std::uint64_t which, Mode mode, Duration waited) override;
+  void entered(Client& client, std::uint64_t which, Mode mode, const Hold& hold,
+               Duration waited) override;
   void leaves(Client& client) override;
   void updated(Client&) override { updates_ += 1; }
   void finished(Client& client, Duration took, Duration inside, Duration releasing) override;
@@ -216,9 +217,12 @@ void Micro::leaves(Client& client) {
   client.inside.reset();
 }
 
-void Micro::entered(Client& client, std::uint64_t which, Mode mode, Duration waited) {
-  holders_.enter(which, mode);
-  client.inside = {which, mode};
+void Micro::entered(Client& client, std::uint64_t which, Mode mode, const Hold& hold, Duration waited) {
+  // What comes from before a restart of the memory node is void from the start: nothing done under it takes effect.
+  if (!memory_lost_ || hold.mn_incarnation == engine_.incarnation(hold.lock.mn)) {
+    holders_.enter(which, mode);
+    client.inside = {which, mode};
+  }
   const audit::Fairness::Overtakes overtakes = fairness_.granted(client.index);
   if (!measuring()) return;
   result_.add_acquire(waited, which == 0);
