@@ -106,6 +106,10 @@ class World {
 
   static sim::NicModel nic() {
     sim::NicModel nic;
+    // A fast network, on which more happens between two faults.
+    nic.one_way_ns = 750;
+    nic.read_write_ns = 20;
+    nic.atomic_slot_held_ns = 130;
     nic.torn_read_one_in = 4;
     nic.hiccup_one_in = 200;
     return nic;

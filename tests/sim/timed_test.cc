@@ -41,11 +41,18 @@ class Wire {
   std::deque<Doorbell> bells;
 };
 
-TEST(NicModelTimes, AnUnloadedReadTakesAboutTwoMicroseconds) {
+// Of a chain of one operation, but for what it takes at the NIC.
+std::int64_t way_and_back(const NicModel& nic) {
+  return nic.verb_cpu_ns + 2 * nic.one_way_ns;
+}
+
+TEST(NicModelTimes, AnUnloadedReadTakesAboutThreeMicroseconds) {
   Wire wire{quiet_nic(), 1};
   std::uint64_t word = 0;
   Op& read = wire.op(Op::read(at(0), {&word, 1}, Purpose::data));
-  EXPECT_EQ(wire.completion(wire.post(0, read)).ns, 400 + 750 + 20 + 750);
+  EXPECT_EQ(wire.completion(wire.post(0, read)).ns,
+            way_and_back(quiet_nic()) + quiet_nic().read_write_ns);
+  EXPECT_NEAR(static_cast<double>(wire.engine.now().ns), 3000, 100);
 }
 
 TEST(NicModelTimes, AnAtomicHoldsItsSlot) {
@@ -56,10 +63,11 @@ TEST(NicModelTimes, AnAtomicHoldsItsSlot) {
   const Doorbell& first = wire.post(0, a);
   const Doorbell& same_word = wire.post(1, b);
   const Doorbell& other_word = wire.post(2, c);
-  const std::int64_t alone = 400 + 750 + 130 + 750;
+  const NicModel nic = quiet_nic();
+  const std::int64_t alone = way_and_back(nic) + nic.atomic_slot_held_ns;
   EXPECT_EQ(wire.completion(first).ns, alone);
-  EXPECT_EQ(wire.completion(other_word).ns, alone + 35);
-  EXPECT_EQ(wire.completion(same_word).ns, alone + 130);
+  EXPECT_EQ(wire.completion(other_word).ns, alone + nic.atomic_ns);
+  EXPECT_EQ(wire.completion(same_word).ns, alone + nic.atomic_slot_held_ns);
 }
 
 TEST(NicModelTimes, AWaitingAtomicBlocksWhatIsBehindItInItsUnit) {
@@ -86,10 +94,12 @@ TEST(NicModelTimes, RatesAreNicWide) {
   struct Case {
     bool atomic;
     std::size_t words;
-    double ns_each;
+    std::int64_t ns_each;
   };
-  for (const Case& c : {Case{false, 1, 20}, Case{true, 1, 35}, Case{false, 256, 164}}) {
-    Wire wire{quiet_nic(), 500};
+  const NicModel nic = quiet_nic();
+  for (const Case& c : {Case{false, 1, nic.read_write_ns}, Case{true, 1, nic.atomic_ns},
+                        Case{false, 256, 256 * 8 * nic.payload_ps_per_byte / 1000}}) {
+    Wire wire{nic, 500};
     std::vector<std::vector<std::uint64_t>> buffers(500, std::vector<std::uint64_t>(c.words));
     for (std::size_t i = 0; i < 500; ++i) {
       Op& op = wire.op(c.atomic ? Op::fetch_add(at(i), 1, Purpose::data)
@@ -97,8 +107,9 @@ TEST(NicModelTimes, RatesAreNicWide) {
       wire.post(i, op);
     }
     wire.settle();
-    const double each = static_cast<double>(wire.engine.now().ns - 1920) / 500;
-    EXPECT_NEAR(each, c.ns_each, c.ns_each * 0.05) << c.atomic << " " << c.words;
+    const double each = static_cast<double>(wire.engine.now().ns - way_and_back(nic)) / 500;
+    const auto expected = static_cast<double>(c.ns_each);
+    EXPECT_NEAR(each, expected, expected * 0.05) << c.atomic << " " << c.words;
   }
 }
 
@@ -107,7 +118,8 @@ TEST(NicModelTimes, PostingCostsTheCoreTime) {
   Op& a = wire.op(Op::fetch_add(at(0), 1, Purpose::data));
   Op& b = wire.op(Op::fetch_add(at(1), 1, Purpose::data));
   wire.post(0, a);
-  EXPECT_EQ(wire.completion(wire.post(0, b)).ns, 800 + 750 + 130 + 750);
+  EXPECT_EQ(wire.completion(wire.post(0, b)).ns,
+            quiet_nic().verb_cpu_ns + way_and_back(quiet_nic()) + quiet_nic().atomic_slot_held_ns);
 }
 
 TEST(Contract, AtomicsUnderContentionAddUp) {  // F2, F3

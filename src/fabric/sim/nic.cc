@@ -14,15 +14,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Field {
-  const char* name;
-  std::int64_t NicModel::*member;
-  std::int64_t low;
-  std::int64_t high;
-};
-
 constexpr std::int64_t kSecondNs = 1'000'000'000;
-constexpr std::array<Field, 18> kFields{{
+constexpr std::array<NicField, 18> kFields{{
     {"one_way_ns", &NicModel::one_way_ns, 1, kSecondNs},
     {"verb_cpu_ns", &NicModel::verb_cpu_ns, 0, kSecondNs},
     {"processing_units", &NicModel::processing_units, 1, 1024},
@@ -45,7 +38,7 @@ constexpr std::array<Field, 18> kFields{{
 
 bool known(const std::string& key) {
   if (key == "name") return true;
-  for (const Field& field : kFields) {
+  for (const NicField& field : kFields) {
     if (key == field.name) return true;
   }
   return false;
@@ -53,9 +46,13 @@ bool known(const std::string& key) {
 
 }  // namespace
 
+std::span<const NicField> nic_fields() {
+  return kFields;
+}
+
 std::string to_json(const NicModel& model) {
   Json json{{"name", model.name}};
-  for (const Field& field : kFields) json[field.name] = model.*field.member;
+  for (const NicField& field : kFields) json[field.name] = model.*field.member;
   return json.dump(2) + "\n";
 }
 
@@ -74,7 +71,7 @@ Result<NicModel, std::string> nic_from_json(std::string_view text) {
     return Failure<std::string>{"field 'name' is missing or not a string"};
   }
   model.name = json["name"].get<std::string>();
-  for (const Field& field : kFields) {
+  for (const NicField& field : kFields) {
     if (!json.contains(field.name)) {
       return Failure{fmt::format("field '{}' is missing; it takes a whole number from {} to {}",
                                  field.name, field.low, field.high)};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,13 +14,13 @@ namespace declock::sim {
 struct NicModel {
   std::string name = "cx4-100g";
 
-  std::int64_t one_way_ns = 750;      // CN to MN, and back
+  std::int64_t one_way_ns = 1250;     // CN to MN, and back: a READ takes 3 us
   std::int64_t verb_cpu_ns = 400;     // a client's core, per operation posted
   std::int64_t processing_units = 8;  // a queue pair hashes to one; in order per unit
-  std::int64_t read_write_ns = 20;    // NIC-wide: 50 M/s
+  std::int64_t read_write_ns = 33;    // NIC-wide: 30 M/s
   std::int64_t atomic_ns = 35;        // NIC-wide, on different words: 28 M/s
   std::int64_t atomic_slots = 512;    // by address bits from 3 up; a waiting atomic blocks its unit
-  std::int64_t atomic_slot_held_ns = 130;  // atomics on one word: 7.7 M/s
+  std::int64_t atomic_slot_held_ns = 160;  // atomics on one word: 6.2 M/s
   std::int64_t payload_ps_per_byte = 80;   // 12.5 GB/s, each way
 
   std::int64_t message_one_way_ns = 1300;  // CN to CN
@@ -38,6 +39,15 @@ struct NicModel {
 
   bool operator==(const NicModel&) const = default;
 };
+
+// A number of the model, and what it may be.
+struct NicField {
+  const char* name;
+  std::int64_t NicModel::*member;
+  std::int64_t low;
+  std::int64_t high;
+};
+std::span<const NicField> nic_fields();
 
 // The text of a NIC file: JSON, every field of NicModel by its name, no other.
 std::string to_json(const NicModel& model);
