@@ -142,6 +142,9 @@ struct MicroRun {
   MicroResult result;
 };
 
+// Every option but fabric and seed, as in the result.
+std::string config_text(const MicroConfig& config);
+
 // The result in the format that all benchmarks share: an object, or an array of several runs.
 std::string to_json(const MicroConfig& config, const MicroResult& result, std::string_view commit);
 std::string to_json(const std::vector<MicroRun>& runs, std::string_view commit);

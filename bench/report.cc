@@ -28,6 +28,13 @@ Json latency(const Histogram& h) {
           {"mean", h.mean() / 1000}};
 }
 
+// From 0 to 99, one by one.
+Json percentiles(const Histogram& h) {
+  Json all = Json::array();
+  for (unsigned percent = 0; percent < 100; ++percent) all.push_back(us(h.quantile(percent * 10)));
+  return all;
+}
+
 double seconds_of(Duration d) {
   return static_cast<double>(d.ns) / 1e9;
 }
@@ -130,7 +137,8 @@ Json result_json(const MicroConfig& config, const MicroResult& r, std::string_vi
         {"hand_over_late_us", r.hand_over_late_us},
         {"hottest_lock_acquire_us",
          {{"p50", us(r.hottest_acquire_ns.quantile(500))},
-          {"p99", us(r.hottest_acquire_ns.quantile(990))}}}}},
+          {"p99", us(r.hottest_acquire_ns.quantile(990))},
+          {"percentiles", percentiles(r.hottest_acquire_ns)}}}}},
       {"timeline", r.timeline},
       {"local_table_bytes_max", r.local_table_bytes_max},
       {"lost_updates", r.lost_updates ? Json(*r.lost_updates) : Json()},
@@ -197,6 +205,10 @@ double best_of(const Column& column, const std::vector<MicroRun>& runs) {
 }
 
 }  // namespace
+
+std::string config_text(const MicroConfig& config) {
+  return config_json(config).dump();
+}
 
 std::string to_json(const MicroConfig& config, const MicroResult& r, std::string_view commit) {
   return result_json(config, r, commit).dump(2) + "\n";

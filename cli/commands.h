@@ -19,14 +19,17 @@ struct CannotRun : std::runtime_error {
 using Action = std::function<int()>;  // returns the exit status
 
 Action add_bench_micro(CLI::App& bench);
+Action add_bench_paths(CLI::App& bench);
 Action add_bench_peers(CLI::App& bench);
 Action add_bench_reset(CLI::App& bench);
 Action add_demo(CLI::App& program);
 Action add_doctor(CLI::App& program);
 Action add_explore(CLI::App& program);
+Action add_figures(CLI::App& program);
 Action add_lock(CLI::App& program);
 Action add_mn(CLI::App& program);
 Action add_secret(CLI::App& program);
+Action add_sensitivity(CLI::App& program);
 // By the names of its commands.
 std::vector<std::pair<std::string, Action>> add_shm(CLI::App& program);
 Action add_torture(CLI::App& program);

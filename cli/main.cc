@@ -53,12 +53,13 @@ int main(int argc, char** argv) {
   CLI::App& bench = *program.add_subcommand("bench", "Benchmarks");
   bench.require_subcommand(1);
   std::map<std::string, Action> actions{
-      {"micro", add_bench_micro(bench)}, {"peers", add_bench_peers(bench)},
-      {"reset", add_bench_reset(bench)}, {"explore", add_explore(program)},
-      {"torture", add_torture(program)}, {"nic", add_nic(program)},
-      {"demo", add_demo(program)},       {"doctor", add_doctor(program)},
+      {"micro", add_bench_micro(bench)}, {"paths", add_bench_paths(bench)},
+      {"peers", add_bench_peers(bench)}, {"reset", add_bench_reset(bench)},
+      {"explore", add_explore(program)}, {"torture", add_torture(program)},
+      {"nic", add_nic(program)},         {"demo", add_demo(program)},
+      {"doctor", add_doctor(program)},   {"figures", add_figures(program)},
       {"lock", add_lock(program)},       {"mn", add_mn(program)},
-      {"secret", add_secret(program)}};
+      {"secret", add_secret(program)},   {"sensitivity", add_sensitivity(program)}};
   for (const auto& [name, action] : add_shm(program)) actions.emplace(name, action);
   try {
     program.parse(argc, argv);

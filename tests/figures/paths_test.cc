@@ -1,0 +1,56 @@
+// Every path through every lock costs what is documented, in the simulator and between processes.
+#include "bench/paths.h"
+
+#include <gtest/gtest.h>
+
+namespace declock::bench {
+namespace {
+
+OpCounts counted(std::uint64_t adds, std::uint64_t reads, std::uint64_t messages) {
+  OpCounts counts;
+  for (std::uint64_t i = 0; i < adds; ++i) counts.add(OpKind::fetch_add, Purpose::acquire);
+  for (std::uint64_t i = 0; i < reads; ++i) counts.add(OpKind::read, Purpose::acquire);
+  counts.messages = messages;
+  return counts;
+}
+
+TEST(Cost, IsAsManyOfEachKindAndNoOther) {
+  const Cost cost{{{OpKind::fetch_add, 1}}, 1};
+  EXPECT_TRUE(cost.matches(counted(1, 0, 1)));
+  EXPECT_FALSE(cost.matches(counted(2, 0, 1)));
+  EXPECT_FALSE(cost.matches(counted(1, 1, 1)));
+  EXPECT_FALSE(cost.matches(counted(1, 0, 0)));
+  EXPECT_EQ(cost.text(), "1 FAA, 1 message");
+}
+
+TEST(Cost, CountsPollsOfWhichThereIsAtLeastOne) {
+  const Cost cost{{{OpKind::fetch_add, 1}, {OpKind::read, 1, 2}}};
+  EXPECT_FALSE(cost.matches(counted(1, 1, 0)));
+  EXPECT_FALSE(cost.matches(counted(1, 2, 0)));
+  EXPECT_TRUE(cost.matches(counted(1, 3, 0)));
+  EXPECT_TRUE(cost.matches(counted(1, 101, 0)));
+  const Cost both{{{OpKind::fetch_add, 0, 1}, {OpKind::read, 0, 1}}};
+  EXPECT_TRUE(both.matches(counted(4, 4, 0)));
+  EXPECT_FALSE(both.matches(counted(4, 5, 0))) << "the same number of polls for both";
+}
+
+class PathsOn : public testing::TestWithParam<Fabric> {};
+
+TEST_P(PathsOn, CostWhatIsDocumented) {
+  std::size_t seen = 0;
+  for (const WalkedPath& walked : walk_all({GetParam()})) {
+    seen += walked.seen.size();
+    for (const auto& [fabric, counts] : walked.seen) {
+      EXPECT_TRUE(walked.path->cost.matches(counts))
+          << walked.lock << ": " << walked.path->name << ": " << text(counts) << " instead of "
+          << walked.path->cost.text();
+    }
+  }
+  EXPECT_GT(seen, 80u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Fabrics, PathsOn, testing::Values(Fabric::sim, Fabric::shm, Fabric::tcp),
+                         [](const auto& fabric) { return std::string{to_string(fabric.param)}; });
+
+}  // namespace
+}  // namespace declock::bench
