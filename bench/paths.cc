@@ -31,8 +31,7 @@ constexpr int kTickets = 32'767;
 struct Step {
   std::uint32_t client;
   char what;
-  Duration at;          // since the start of the script
-  std::size_t counted;  // with this step
+  Duration at;  // since the start of the script
 };
 
 struct Script {
@@ -57,10 +56,9 @@ Script parse(std::string_view text) {
       step.at = script.steps.back().at + Duration{later};
     } else {
       step.at = next;
-      next = next + (step.what == 'P' ? kTicketsTake : kStepTakes);
+      next = next + (step.what == 'P' || step.what == 'Q' ? kTicketsTake : kStepTakes);
       script.ends.push_back(Duration{next.ns - kStepTakes.ns / 8});
     }
-    step.counted = script.ends.size() - 1;
     script.steps.push_back(step);
     script.nodes = std::max(script.nodes, step.client / kClientsPerNode + 1);
     text.remove_prefix(static_cast<std::size_t>(at - text.data()));
@@ -92,10 +90,10 @@ Task<void> act(Worker& worker, const Script& script, Time start, std::uint32_t c
     bool went_well = true;
     if (step.what == 'U') {
       went_well = co_await leave(worker, lock, hold);
-    } else if (step.what == 'P') {
+    } else if (step.what == 'P' || step.what == 'Q') {
+      const Mode mode = step.what == 'P' ? Mode::shared : Mode::exclusive;
       for (int i = 0; i < kTickets && went_well; ++i)
-        went_well =
-            co_await enter(worker, lock, Mode::shared, hold) && co_await leave(worker, lock, hold);
+        went_well = co_await enter(worker, lock, mode, hold) && co_await leave(worker, lock, hold);
     } else {
       went_well = co_await enter(worker, lock, step.what == 'X' ? Mode::exclusive : Mode::shared, hold);
     }
@@ -292,23 +290,30 @@ const std::vector<LockPaths>& lock_paths() {
   // One after the other: a client of node 0, then one of node 1.
   constexpr std::string_view kExclusiveAlone = "0X 0U", kSharedAlone = "0S 0U";
   constexpr std::string_view kBehindWriter = "0X 2X 0U 2U", kReaderBehindWriter = "0X 2S 0U 2U",
-                             kBehindReader = "0S 2X 0U 2U";
+                             kBehindReader = "0S 2X 0U 2U", kFrozenShared = "0P 0S 2S 0U 2U",
+                             kFrozenExclusive = "0Q 0X 2X 0U 2U";
   const Cost one_add{{{fetch_add, 1}}};
   const Cost one_swap{{{masked_compare_swap, 1}}};
+  const Cost polled_add{{{fetch_add, 1}, {read, 0, 1}}};
+  const Cost swaps{{{compare_swap, 1, 1}}};
+  // A release, a look, a reset; polls until it is seen, a ticket.
+  const Cost thaw{{{fetch_add, 2}, {compare_swap, 1}, {read, 1, 1}}};
   const std::vector<Path> ticket_lock{
       {"X alone: acquire", kExclusiveAlone, 0, one_add},
       {"X alone: release", kExclusiveAlone, 1, one_add},
       {"S alone: acquire", kSharedAlone, 0, one_add},
       {"S alone: release", kSharedAlone, 1, one_add},
-      {"X waits for X", kBehindWriter, 1, {{{fetch_add, 1}, {read, 0, 1}}}},
-      {"X waits for S", kBehindReader, 1, {{{fetch_add, 1}, {read, 0, 1}}}},
-      {"S waits for X", kReaderBehindWriter, 1, {{{fetch_add, 1}, {read, 0, 1}}}},
+      {"X waits for X", kBehindWriter, 1, polled_add},
+      {"and gets in when it is released", kBehindWriter, 2, polled_add},
+      {"X waits for S", kBehindReader, 1, polled_add},
+      {"and gets in when it is released", kBehindReader, 2, polled_add},
+      {"S waits for X", kReaderBehindWriter, 1, polled_add},
+      {"and gets in when it is released", kReaderBehindWriter, 2, polled_add},
       {"release after waiting", kBehindWriter, 3, one_add},
-      {"frozen: a ticket bounces", "0P 0S 2S 0U 2U", 2, {{{fetch_add, 2}, {read, 0, 1}}}},
-      {"frozen: the last one releases, the bounced one gets in",
-       "0P 0S 2S 0U 2U",
-       3,
-       {{{fetch_add, 2}, {compare_swap, 1}, {read, 1, 1}}}},
+      {"frozen by readers: a ticket bounces", kFrozenShared, 2, {{{fetch_add, 2}, {read, 0, 1}}}},
+      {"the last one releases and resets, the bounced one gets in", kFrozenShared, 3, thaw},
+      {"frozen by writers: a ticket bounces", kFrozenExclusive, 2, {{{fetch_add, 2}, {read, 0, 1}}}},
+      {"the last one releases and resets, the bounced one gets in", kFrozenExclusive, 3, thaw},
   };
   const std::vector<Path> declock{
       {"X alone: acquire", kExclusiveAlone, 0, one_add},
@@ -351,15 +356,21 @@ const std::vector<LockPaths>& lock_paths() {
         {"X alone: release", kExclusiveAlone, 1, one_add},
         {"S alone: acquire", kSharedAlone, 0, one_add},
         {"S alone: release", kSharedAlone, 1, one_add},
-        {"X waits for X", kBehindWriter, 1, {{{compare_swap, 1, 1}}}},
-        {"X waits for S", kBehindReader, 1, {{{compare_swap, 1, 1}}}},
-        {"S waits for X", kReaderBehindWriter, 1, {{{fetch_add, 1}, {read, 0, 1}}}},
+        {"X waits for X", kBehindWriter, 1, swaps},
+        {"and gets in when it is released", kBehindWriter, 2, {{{fetch_add, 1}, {compare_swap, 0, 1}}}},
+        {"X waits for S", kBehindReader, 1, swaps},
+        {"and gets in when it is released", kBehindReader, 2, {{{fetch_add, 1}, {compare_swap, 0, 1}}}},
+        {"S waits for X", kReaderBehindWriter, 1, polled_add},
+        {"and gets in when it is released", kReaderBehindWriter, 2, polled_add},
         {"release after waiting", kBehindWriter, 3, one_add}}},
       {"caslock-takeback",
        {{"X alone: acquire", kExclusiveAlone, 0, {{{compare_swap, 1}}}},
         {"X alone: release", kExclusiveAlone, 1, one_add},
         {"S alone: acquire", kSharedAlone, 0, one_add},
-        {"X waits for X", kBehindWriter, 1, {{{compare_swap, 1, 1}}}},
+        {"S alone: release", kSharedAlone, 1, one_add},
+        {"X waits for X", kBehindWriter, 1, swaps},
+        {"X waits for S", kBehindReader, 1, swaps},
+        {"release after waiting", kBehindWriter, 3, one_add},
         {"S waits for X, which releases", "0X 2S 0U@20000 2U", 1, {{{fetch_add, 2, 2}}}}}},
       {"dslr", ticket_lock},
       {"dslr+", ticket_lock},
@@ -374,13 +385,28 @@ const std::vector<LockPaths>& lock_paths() {
          "0X 2X 0U@9500 2U",
          1,
          {{{masked_compare_swap, 4}}, 2}},
-        {"the 16th writer releases",
+        {"the 16th writer in a row releases, nobody reads",
+         "0X 2X 4X 6X 8X 10X 12X 14X 16X 18X 20X 22X 24X 26X 28X 30X 32X "
+         "0U 2U 4U 6U 8U 10U 12U 14U 16U 18U 20U 22U 24U 26U 28U 30U 32U",
+         32,
+         {{{fetch_add, 1}}, 1}},
+        {"the 16th writer in a row releases, successor unknown but queued",
+         "0X 2X 4X 6X 8X 10X 12X 14X 16X 18X 20X 22X 24X 26X 28X 30X "
+         "0U 2U 4U 6U 8U 10U 12U 14U 16U 18U 20U 22U 24U 26U 28U 32X 30U@9500 32U",
+         31,
+         {{{masked_compare_swap, 4}, {fetch_add, 1}}, 2}},
+        {"the 16th writer in a row releases to waiting readers",
          "0X 2X 4X 6X 8X 10X 12X 14X 16X 18X 20X 22X 24X 26X 28X 30X 32X 34S "
          "0U 2U 4U 6U 8U 10U 12U 14U 16U 18U 20U 22U 24U 26U 28U 30U 34U 32U",
          33,
          {{{fetch_add, 1}, {read, 0, 1}}, 1}},
         {"X waits for S", kBehindReader, 1, {{{masked_compare_swap, 3}, {read, 0, 1}}}},
-        {"S waits for X", kReaderBehindWriter, 1, {{{fetch_add, 1}, {read, 0, 1}}}},
+        {"and gets in when it is released", kBehindReader, 2, polled_add},
+        {"S waits for X", kReaderBehindWriter, 1, polled_add},
+        {"and gets in when it is released",
+         kReaderBehindWriter,
+         2,
+         {{{masked_compare_swap, 1}, {read, 0, 1}}}},
         {"S releases after waiting", kReaderBehindWriter, 3, one_add}}},
   };
   return all;
@@ -388,7 +414,7 @@ const std::vector<LockPaths>& lock_paths() {
 
 bool exists_on(Fabric fabric, std::string_view lock, const Path& path) {
   if (fabric == Fabric::sim) return true;
-  return exists_on(fabric, lock) && path.script.find_first_of("@P") == std::string_view::npos;
+  return exists_on(fabric, lock) && path.script.find_first_of("@PQ") == std::string_view::npos;
 }
 
 std::vector<OpCounts> walk(Fabric fabric, std::string_view lock, std::string_view script) {

@@ -35,7 +35,7 @@ struct Cost {
 struct Path {
   std::string_view name;
   // Steps, one after the other when everything is at rest: a client's number and X (lock exclusively), S (lock shared),
-  // U (unlock) or P (32,767 times lock shared and unlock). "@N" behind a step: it starts N ns after the one before and
+  // U (unlock), P or Q (32,767 times lock, shared or exclusively, and unlock). "@N" behind a step: it starts N ns after the one before and
   // counts with it. Client i is on compute node i / 2.
   std::string_view script;
   std::size_t step;
@@ -50,7 +50,7 @@ struct LockPaths {
 // Those that are documented of each lock: of the peers from their authors' code, of DecLock from docs/PROTOCOL.md.
 const std::vector<LockPaths>& lock_paths();
 
-// Whether a path can be walked there: polls and steps that start nanoseconds apart take the simulator's clock.
+// Whether a path can be walked there: steps that start nanoseconds apart, or take thousands of tickets, need the simulator.
 bool exists_on(Fabric fabric, std::string_view lock, const Path& path);
 
 // What each step of a script cost. Throws std::runtime_error if the script does not come to its end.

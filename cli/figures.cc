@@ -48,18 +48,19 @@ void run_jobs(const std::vector<figures::Job>& jobs, figures::Results& results,
   });
 }
 
-figures::Results open_results(const Options& options) {
+// Where a command keeps its runs.
+std::filesystem::path file_in(const Options& options, const char* name) {
   std::error_code error;
   std::filesystem::create_directories(options.out, error);
   if (error) throw BadInput(fmt::format("--out {}: {}", options.out, error.message()));
-  return {std::filesystem::path{options.out} / "runs.jsonl", DECLOCK_COMMIT, options.keep};
+  return std::filesystem::path{options.out} / name;
 }
 
 int run(const Options& options) {
   figures::require_gnuplot();
   const std::atomic<bool>& stop = interrupted();
   const std::filesystem::path out{options.out};
-  figures::Results results = open_results(options);
+  figures::Results results{file_in(options, "runs.jsonl"), DECLOCK_COMMIT, options.keep};
   const std::vector<bench::Fabric> fabrics{bench::Fabric::sim, bench::Fabric::shm, bench::Fabric::tcp};
   std::vector<bench::WalkedPath> paths;  // before there are threads: some of it forks
   if (std::find(options.only.begin(), options.only.end(), "paths") != options.only.end()) {
@@ -76,17 +77,21 @@ int run(const Options& options) {
       std::move(paths), fabrics};
   for (const figures::Panel& panel : plan.panels)
     figures::write_file(out / (panel.id + ".csv"), figures::to_csv(panel, results));
-  figures::write_file(out / "runs.csv", figures::runs_csv(results));
+  figures::write_file(out / "runs.csv", figures::runs_csv(plan, results));
   figures::draw(plan.panels, results, out);
   figures::write_file(out / "figures.json", figures::to_json(evaluation));
   figures::write_file(out / "index.html", figures::to_html(evaluation, out));
   fmt::print("{}{} has the page, the data and the plots\n", figures::summary(evaluation.claims),
              (out / "index.html").string());
+  const bool paths_agree = std::all_of(evaluation.paths.begin(), evaluation.paths.end(),
+                                       [](const bench::WalkedPath& path) { return path.agrees(); });
+  if (!paths_agree)
+    throw CannotRun("a path does not cost what is documented of it; see the end of the page");
   return kFine;
 }
 
 int run_sensitivity(const Options& options) {
-  figures::Results results = open_results(options);
+  figures::Results results{file_in(options, "sensitivity.jsonl"), DECLOCK_COMMIT, options.keep};
   run_jobs(figures::sensitivity_jobs(options.scale.seed), results, options);
   const std::string table = figures::sensitivity_table(options.scale.seed, results);
   const std::filesystem::path out{options.out};

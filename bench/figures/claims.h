@@ -40,6 +40,9 @@ struct ClaimCounts {
 // Of those that the model was fitted to, of the others, or of all.
 ClaimCounts count(const std::vector<Claim>& claims, std::optional<bool> calibrated = {});
 
+// Why a claim comes out differently here; empty: it does not.
+std::string_view reason_of(int number);
+
 // All that are not about applications.
 std::vector<Claim> check_claims(const Scale& scale, const Results& results);
 

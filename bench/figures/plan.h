@@ -109,5 +109,7 @@ MicroConfig kill_config(const Scale& scale, bool memory, bool high_contention);
 MicroConfig slots_config(const Scale& scale, std::uint32_t slots, double zipf);
 MicroConfig latency_config(const Scale& scale, double cn_latency, std::uint32_t section);
 MicroConfig policy_config(const Scale& scale, double reads);
+// Long enough for the clocks to meet three times; they do not drift meanwhile.
+MicroConfig clocks_config(const Scale& scale);
 
 }  // namespace declock::bench::figures

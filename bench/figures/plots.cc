@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <set>
 #include <stdexcept>
 
 extern char** environ;
@@ -99,7 +100,7 @@ std::string script_of(const Panel& panel, const Results& results) {
     text +=
         fmt::format("set logscale x {}\nset format x '%g'\n", panel.x.starts_with("slots") ? 2 : 10);
   if (panel.x == "locks") text += "set format x '10^{%L}'\n";
-  text += panel.log_y ? "set logscale y\nset format y '%g'\n" : "set yrange [0:*]\n";
+  text += panel.log_y ? "set logscale y\nset format y '%.10g'\n" : "set yrange [0:*]\n";
   if (panel.kind == Panel::Kind::distribution) text += "set xrange [1:*]\nset yrange [0:100]\n";
   if (!panel.ticks.empty()) {
     text += "set xtics (";
@@ -172,7 +173,7 @@ std::string to_csv(const Panel& panel, const Results& results) {
   return text;
 }
 
-std::string runs_csv(const Results& results) {
+std::string runs_csv(const Plan& plan, const Results& results) {
   constexpr std::array kColumns{"/config/lock",
                                 "/config/cns",
                                 "/config/clients",
@@ -212,8 +213,10 @@ std::string runs_csv(const Results& results) {
   for (const char* column : kColumns)
     text += fmt::format("{}{}", text.empty() ? "" : ",", std::string_view{column}.substr(1));
   text += "\n";
-  for (const auto& [key, result] : results.all()) {
-    if (!result.contains("throughput_mops")) continue;
+  std::set<std::string> seen;
+  for (const Job& job : plan.jobs) {
+    const Json& result = *results.find(job.key);
+    if (!seen.insert(job.key).second || !result.contains("throughput_mops")) continue;
     std::string line;
     for (const char* column : kColumns) {
       const Json& value = result.at(Json::json_pointer(column));
@@ -247,10 +250,11 @@ void write_file(const std::filesystem::path& path, const std::string& text) {
   file << text;
   file.close();
   std::error_code error;
-  if (file) std::filesystem::rename(temporary, path, error);
-  if (!file || error)
-    throw std::runtime_error(
-        fmt::format("{} could not be written: {}", path.string(), std::strerror(errno)));
+  if (!file) error = {errno, std::generic_category()};
+  if (!error) std::filesystem::rename(temporary, path, error);
+  if (!error) return;
+  std::filesystem::remove(temporary);
+  throw std::runtime_error(fmt::format("{} could not be written: {}", path.string(), error.message()));
 }
 
 }  // namespace declock::bench::figures

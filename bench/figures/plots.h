@@ -16,8 +16,8 @@ std::vector<std::pair<double, double>> points(const Panel& panel, const Series& 
                                               const Results& results);
 
 std::string to_csv(const Panel& panel, const Results& results);
-// Every run: its configuration and the values that matter, one line each.
-std::string runs_csv(const Results& results);
+// Every run of the plan: its configuration and the values that matter, one line each.
+std::string runs_csv(const Plan& plan, const Results& results);
 
 // Throws std::runtime_error, with what to do, if there is no gnuplot.
 void require_gnuplot();

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,35 +17,63 @@
 #include <thread>
 
 namespace declock::bench::figures {
+namespace {
+
+[[noreturn]] void fail(const std::filesystem::path& file, std::string_view why) {
+  throw std::runtime_error(fmt::format("{}: {}", file.string(), why));
+}
+
+constexpr std::string_view kLineBegins = "{\"key\":";
+
+}  // namespace
 
 Results::Results(const std::filesystem::path& file, std::string_view commit, bool any_commit)
     : file_(file), commit_(commit) {
-  std::ifstream lines(file);
+  // For writing, so that it fails before anything was run.
+  descriptor_ = open(file.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) fail(file, std::strerror(errno));
+  try {
+    if (flock(descriptor_, LOCK_EX | LOCK_NB) != 0) fail(file, "another process works on it");
+    load();
+  } catch (...) {
+    close(descriptor_);
+    throw;
+  }
+  if (!other_commits_.empty() && !any_commit) {
+    close(descriptor_);
+    fail(file, fmt::format(
+                   "it holds runs of commit {}, and this is {}; take another --out, or --keep to go on "
+                   "with them",
+                   other_commits_.front(), commit_));
+  }
+}
+
+Results::~Results() {
+  close(descriptor_);
+}
+
+void Results::load() {
+  std::ifstream lines(file_, std::ios::binary);
+  std::string line;
   std::uintmax_t good = 0;
-  for (std::string line;
-       std::getline(lines, line) && !lines.eof();) {  // a line without an end was interrupted
+  while (std::getline(lines, line)) {
+    const bool is_whole = !lines.eof();
+    if (!is_whole && line.starts_with(kLineBegins)) break;  // it was interrupted: run again
     Json stored = Json::parse(line, nullptr, false);
     if (stored.is_discarded() || !stored.contains("key") || !stored.contains("commit") ||
         !stored.contains("result")) {
-      throw std::runtime_error(
-          fmt::format("{}: line {} is not the result of a run; remove the file to start again",
-                      file.string(), by_key_.size() + 1));
+      fail(file_, fmt::format("line {} is not the result of a run; remove the file to start again",
+                              by_key_.size() + 1));
     }
     good += line.size() + 1;
     const std::string of = stored["commit"];
-    if (of != commit_ &&
-        std::find(other_commits_.begin(), other_commits_.end(), of) == other_commits_.end())
-      other_commits_.push_back(of);
+    const bool is_known =
+        std::find(other_commits_.begin(), other_commits_.end(), of) != other_commits_.end();
+    if (of != commit_ && !is_known) other_commits_.push_back(of);
     by_key_[stored["key"]] = std::move(stored["result"]);
   }
-  if (!other_commits_.empty() && !any_commit) {
-    throw std::runtime_error(fmt::format(
-        "{} holds runs of commit {}, and this is {}; take another --out, or --keep to go on with them",
-        file.string(), other_commits_.front(), commit_));
-  }
-  lines.close();
-  if (std::filesystem::exists(file) && std::filesystem::file_size(file) > good)
-    std::filesystem::resize_file(file, good);
+  if (lines.bad()) fail(file_, "it cannot be read");
+  if (std::filesystem::file_size(file_) > good) std::filesystem::resize_file(file_, good);
 }
 
 const Json* Results::find(const std::string& key) const {
@@ -54,12 +83,13 @@ const Json* Results::find(const std::string& key) const {
 
 void Results::add(const std::string& key, Json result) {
   const std::string line = Json{{"key", key}, {"commit", commit_}, {"result", result}}.dump() + "\n";
-  const int file = open(file_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  const bool written =
-      file >= 0 && write(file, line.data(), line.size()) == static_cast<ssize_t>(line.size());
-  const int error = errno;
-  if (file >= 0) close(file);
-  if (!written) throw std::runtime_error(fmt::format("{}: {}", file_.string(), std::strerror(error)));
+  std::string_view left = line;
+  while (!left.empty()) {
+    const ssize_t written = write(descriptor_, left.data(), left.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) fail(file_, written < 0 ? std::strerror(errno) : "nothing more can be written");
+    left.remove_prefix(static_cast<std::size_t>(written));
+  }
   by_key_[key] = std::move(result);
 }
 
@@ -106,7 +136,7 @@ void run_jobs(const std::vector<Job>& jobs, Results& results, unsigned threads,
         failed = std::current_exception();
       }
       lock.lock();
-      if (stop) break;
+      if (stop && failed) break;
       try {
         if (failed) std::rethrow_exception(failed);
         results.add(job.key, std::move(result));
@@ -121,8 +151,8 @@ void run_jobs(const std::vector<Job>& jobs, Results& results, unsigned threads,
   };
   const auto started = std::chrono::steady_clock::now();
   std::vector<std::jthread> workers;
-  for (unsigned i = 0; i < threads; ++i) workers.emplace_back(work);
   try {
+    while (workers.size() < std::min<std::size_t>(threads, open.size())) workers.emplace_back(work);
     std::unique_lock lock{mutex};
     while (ended < open.size() && !stop) {
       something.wait_for(lock, std::chrono::milliseconds(200));

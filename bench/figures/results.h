@@ -29,15 +29,22 @@ class Results {
   // results of another commit, unless `any_commit`.
   Results(const std::filesystem::path& file, std::string_view commit, bool any_commit);
 
+  Results(const Results&) = delete;
+  Results& operator=(const Results&) = delete;
+  ~Results();
+
   const Json* find(const std::string& key) const;
-  // On disk before it returns. Throws std::runtime_error.
+  // In the file before it returns. Throws std::runtime_error.
   void add(const std::string& key, Json result);
   const std::map<std::string, Json>& all() const { return by_key_; }
   // Of the results, as far as they are not of this program's commit.
   const std::vector<std::string>& other_commits() const { return other_commits_; }
 
  private:
+  void load();
+
   std::filesystem::path file_;
+  int descriptor_;  // nobody else works on it
   std::string commit_;
   std::map<std::string, Json> by_key_;
   std::vector<std::string> other_commits_;

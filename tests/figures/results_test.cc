@@ -85,9 +85,16 @@ TEST_F(RunsTest, OfAnotherCommitAreRefusedUnlessAskedFor) {
 }
 
 TEST_F(RunsTest, AFileOfSomethingElseIsRefusedAndStaysAsItIs) {
-  std::ofstream{file()} << "my notes\n";
-  EXPECT_THROW((Results{file(), "a", true}), std::runtime_error);
-  EXPECT_EQ(std::filesystem::file_size(file()), 9u);
+  for (const std::string text : {"my notes\n", "my notes"}) {
+    std::ofstream{file()} << text;
+    EXPECT_THROW((Results{file(), "a", true}), std::runtime_error);
+    EXPECT_EQ(std::filesystem::file_size(file()), text.size());
+  }
+}
+
+TEST_F(RunsTest, AreWorkedOnByOneProcessAtATime) {
+  const Results first{file(), "a", false};
+  EXPECT_THROW((Results{file(), "a", false}), std::runtime_error);
 }
 
 TEST_F(RunsTest, AFailureEndsAllAndKeepsWhatWasDone) {

@@ -143,6 +143,7 @@ void NetNode::build(const MemberId& self, const ClusterState& state) {
   hub_.post([this, state] {
     is_built_ = true;
     take(state_.number > state.number ? ClusterState{state_} : state);
+    if (is_evicted_) return end_membership();  // it heard so before
     if (!state_.has(id_.slot, id_.incarnation)) on_evicted();
   });
 }
@@ -256,8 +257,12 @@ void NetNode::on_workers(Job job) {
 }
 
 void NetNode::on_evicted() {
-  if (is_evicted_ || !is_built_) return;
+  if (is_evicted_) return;
   is_evicted_ = true;
+  if (is_built_) end_membership();
+}
+
+void NetNode::end_membership() {
   link_->give_up();
   on_workers([this](std::uint32_t w) {
     // First the operations: whoever is told of the view finds that nothing works any more.

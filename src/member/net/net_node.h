@@ -130,6 +130,7 @@ class NetNode final : public Node,
   void on_left() override;
   void on_refused(const std::string& why, bool final) override;
   void take(const ClusterState& state);
+  void end_membership();
   void send_attaches(MnLine& mn);
   void on(const Attached& attached, MnId mn);
   void on(const Relay& relay, MnId mn);
