@@ -24,10 +24,11 @@ struct Cost {
   };
   std::vector<Ops> ops;
   std::uint64_t messages = 0;
+  std::uint64_t polls_at_least = 1;  // where there are polls
 
   // "1 FAA + n READ, 1 message"
   std::string text() const;
-  // With one number of polls, at least one, where there are polls.
+  // With one number of polls for all kinds.
   bool matches(const OpCounts& counts) const;
 };
 

@@ -29,6 +29,9 @@ TEST(Cost, CountsPollsOfWhichThereIsAtLeastOne) {
   EXPECT_FALSE(cost.matches(counted(1, 2, 0)));
   EXPECT_TRUE(cost.matches(counted(1, 3, 0)));
   EXPECT_TRUE(cost.matches(counted(1, 101, 0)));
+  const Cost perhaps_none{{{OpKind::fetch_add, 1}, {OpKind::read, 1, 2}}, 0, 0};
+  EXPECT_TRUE(perhaps_none.matches(counted(1, 1, 0)));
+  EXPECT_FALSE(perhaps_none.matches(counted(1, 0, 0)));
   const Cost both{{{OpKind::fetch_add, 0, 1}, {OpKind::read, 0, 1}}};
   EXPECT_TRUE(both.matches(counted(4, 4, 0)));
   EXPECT_FALSE(both.matches(counted(4, 5, 0))) << "the same number of polls for both";
