@@ -462,16 +462,20 @@ std::string text(const OpCounts& counts) {
   return with_messages(all, counts.messages);
 }
 
+std::string WalkedPath::text(Fabric fabric) const {
+  const auto counts = seen.find(fabric);
+  if (counts == seen.end()) return "-";
+  const bool is_plain = fabric == Fabric::sim || !path->cost.matches(counts->second);
+  return is_plain ? bench::text(counts->second) : path->cost.text();
+}
+
 std::string paths_table(const std::vector<WalkedPath>& walked, const std::vector<Fabric>& fabrics) {
   std::string all = fmt::format("{:<17} {:<55} {:<35}", "lock", "path", "documented");
   for (const Fabric fabric : fabrics) all += fmt::format(" {:<35}", to_string(fabric));
   all += "\n";
   for (const WalkedPath& w : walked) {
     all += fmt::format("{:<17} {:<55} {:<35}", w.lock, w.path->name, w.path->cost.text());
-    for (const Fabric fabric : fabrics) {
-      const auto seen = w.seen.find(fabric);
-      all += fmt::format(" {:<35}", seen == w.seen.end() ? "-" : text(seen->second));
-    }
+    for (const Fabric fabric : fabrics) all += fmt::format(" {:<35}", w.text(fabric));
     all += w.agrees() ? "\n" : " DIFFERS\n";
   }
   return all;
@@ -481,7 +485,7 @@ std::string paths_json(const std::vector<WalkedPath>& walked, std::string_view c
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const WalkedPath& w : walked) {
     nlohmann::ordered_json seen = nlohmann::ordered_json::object();
-    for (const auto& [fabric, counts] : w.seen) seen[std::string{to_string(fabric)}] = text(counts);
+    for (const auto& [fabric, counts] : w.seen) seen[std::string{to_string(fabric)}] = w.text(fabric);
     rows.push_back({{"lock", w.lock},
                     {"path", w.path->name},
                     {"script", w.path->script},

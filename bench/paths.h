@@ -63,6 +63,8 @@ struct WalkedPath {
   std::map<Fabric, OpCounts> seen;
 
   bool agrees() const;
+  // What was seen there. Between processes how often a client polls is a matter of chance: "n", if all is as documented.
+  std::string text(Fabric fabric) const;
 };
 
 // All paths on each of these fabrics that has them. `progress` is told of each part, from 0 to 1.

@@ -211,11 +211,8 @@ std::string paths_html(const Evaluation& e) {
   for (const WalkedPath& walked : e.paths) {
     text += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td>", escaped(walked.lock),
                         escaped(walked.path->name), escaped(walked.path->cost.text()));
-    for (const Fabric fabric : e.fabrics) {
-      const auto seen = walked.seen.find(fabric);
-      text += fmt::format("<td>{}</td>",
-                          seen == walked.seen.end() ? "-" : escaped(bench::text(seen->second)));
-    }
+    for (const Fabric fabric : e.fabrics)
+      text += fmt::format("<td>{}</td>", escaped(walked.text(fabric)));
     text += fmt::format("<td>{}</td></tr>\n", mark(walked.agrees()));
   }
   return text + "</table></div>\n";

@@ -91,8 +91,7 @@ std::string script_of(const Panel& panel, const Results& results) {
   const std::size_t lines = legend_lines(panel);
   text += fmt::format(
       "set grid lc rgb '#dddddd'\nset border 3\nset tics nomirror\nset xlabel offset 0,0.4\nset "
-      "lmargin 10\n"
-      "set rmargin 3\nset key bmargin center horizontal Left reverse maxcols {} noenhanced samplen 2 "
+      "rmargin 3\nset key bmargin center horizontal Left reverse maxcols {} noenhanced samplen 2 "
       "width 1\n"
       "set bmargin {}\nset autoscale xfix\n",
       lines == panel.series.size() + panel.paper.size() ? 1 : 2, 4 + lines);
