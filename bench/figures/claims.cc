@@ -5,141 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <span>
 
 #include "bench/paths.h"
+#include "figures/checker.h"
 
 namespace declock::bench::figures {
 namespace {
-
-constexpr double kClose = 0.30;
-// A bound that is passed by no more than this still stands, and so does what is stable.
-constexpr double kAlike = 0.10;
-// Values that differ by no more than this are similar.
-constexpr double kSimilar = 0.25;
-// Less is no difference at all.
-constexpr double kVisible = 0.02;
-
-// Thrown where a run is missing that a claim is about.
-struct NotRun {};
-
-std::string rounded(double value, std::string_view unit) {
-  if (std::abs(value) >= 100) return fmt::format("{:.0f}{}", value, unit);
-  return unit == "x" ? fmt::format("{:.2f}x", value) : fmt::format("{:.3g}{}", value, unit);
-}
-Part number(std::string what, double paper, double ours, std::string_view unit, bool agrees) {
-  const bool close = std::abs(ours - paper) <= kClose * std::abs(paper);
-  return {std::move(what), fmt::format("{:g}{}", paper, unit), rounded(ours, unit), agrees, close};
-}
-Part at_most(std::string what, double paper, double ours, std::string_view unit) {
-  return {std::move(what), fmt::format("at most {:g}{}", paper, unit), rounded(ours, unit),
-          ours <= paper * (1 + kAlike), ours <= paper * (1 + kClose)};
-}
-Part at_least(std::string what, double paper, double ours, std::string_view unit) {
-  return {std::move(what), fmt::format("at least {:g}{}", paper, unit), rounded(ours, unit),
-          ours >= paper * (1 - kAlike), ours >= paper * (1 - kClose)};
-}
-Part shape(std::string what, std::string ours, bool agrees) {
-  return {std::move(what), "yes", std::move(ours), agrees};
-}
-// How much better than another lock: a factor above 1.
-Part gain(std::string what, double paper, double ours) {
-  return number(std::move(what), paper, ours, "x", ours >= 1 + kVisible);
-}
-// By how many percent smaller.
-Part cut(std::string what, double paper, double ours) {
-  return number(std::move(what), -paper, -ours, " %", ours >= 100 * kVisible);
-}
-
-class Checker {
- public:
-  Checker(const Scale& scale, const Results& results) : scale_(scale), results_(results) {}
-
-  double value(const MicroConfig& config, const char* pointer) const {
-    const Json* result = results_.find(key_of(config));
-    if (result == nullptr) throw NotRun{};
-    return result->at(Json::json_pointer(pointer)).get<double>();
-  }
-  double of(const char* lock, const Setting& setting, const char* pointer) const {
-    return value(published(lock).with(setting.config), pointer);
-  }
-  double throughput(const char* lock, const Setting& setting) const {
-    return of(lock, setting, "/throughput_mops");
-  }
-  double best_declock(const Setting& setting) const {
-    return std::max(throughput("declock-tf", setting), throughput("declock-pf", setting));
-  }
-
-  using Fn = std::function<double(const Setting&)>;
-  static double most(const Sweep& sweep, const Fn& fn) {
-    double best = fn(sweep[0]);
-    for (const Setting& setting : sweep) best = std::max(best, fn(setting));
-    return best;
-  }
-  static double least(const Sweep& sweep, const Fn& fn) {
-    return -most(sweep, [&](const Setting& s) { return -fn(s); });
-  }
-  double peak(const char* lock) const {
-    return most(clients, [&](const Setting& s) { return throughput(lock, s); });
-  }
-  // Throughput of one over the other's.
-  Fn over(const char* lock, const char* other) const {
-    return [=, this](const Setting& s) { return throughput(lock, s) / throughput(other, s); };
-  }
-  // By how many percent the better DecLock is below the other lock.
-  Fn below(const char* other, const char* pointer) const {
-    return [=, this](const Setting& s) {
-      const double ours = std::min(of("declock-tf", s, pointer), of("declock-pf", s, pointer));
-      return 100 * (1 - ours / of(other, s, pointer));
-    };
-  }
-  // The largest of TF and PF in all of figure 12.
-  double most_of_declock(const Fn& fn_of_tf, const Fn& fn_of_pf) const {
-    double largest = 0;
-    for (const Sweep* sweep : {&clients, &section, &reads, &locks, &skew})
-      largest = std::max({largest, most(*sweep, fn_of_tf), most(*sweep, fn_of_pf)});
-    return largest;
-  }
-  double most_of_declock(const char* pointer) const {
-    return most_of_declock([=, this](const Setting& s) { return of("declock-tf", s, pointer); },
-                           [=, this](const Setting& s) { return of("declock-pf", s, pointer); });
-  }
-  double most_per_operation(const char* pointer) const {
-    const auto per_operation = [=, this](const char* lock, const Setting& s) {
-      return of(lock, s, pointer) / of(lock, s, "/ops");
-    };
-    return most_of_declock([=](const Setting& s) { return per_operation("declock-tf", s); },
-                           [=](const Setting& s) { return per_operation("declock-pf", s); });
-  }
-  double reset_us(std::uint32_t cns, std::uint32_t clients_per_node) const {
-    const Json* result = results_.find(reset_key(cns, clients_per_node, scale_));
-    if (result == nullptr) throw NotRun{};
-    return result->at("reset_us").at("p50").get<double>();
-  }
-  // Operations per bucket of a timeline, on average.
-  double mean_of_timeline(const MicroConfig& config, double from_ms, double to_ms) const {
-    const Json* result = results_.find(key_of(config));
-    if (result == nullptr) throw NotRun{};
-    double sum = 0;
-    for (auto ms = static_cast<std::size_t>(from_ms); ms < static_cast<std::size_t>(to_ms); ms += 10)
-      sum += result->at("timeline").at(ms / 10).get<double>();
-    return sum / (to_ms - from_ms) * 10;
-  }
-  double hottest(const char* policy, double read_ratio, const char* pointer) const {
-    return value(published(policy).with(policy_config(scale_, read_ratio)), pointer);
-  }
-
-  const Setting& all_clients() const { return clients.back(); }
-  const Setting& usual_section() const { return section[1]; }
-  const Setting& longest_section() const { return section.back(); }
-
-  const Scale scale_;
-  const Results& results_;
-  const Sweep clients = clients_sweep(scale_), section = section_sweep(scale_),
-              reads = reads_sweep(scale_), locks = locks_sweep(scale_), skew = skew_sweep(scale_);
-  // Without the last, which is all reads.
-  const Sweep mixed{reads.begin(), reads.end() - 1};
-};
 
 constexpr const char* kMedian = "/latency_us/op/p50";
 constexpr const char* kP99 = "/latency_us/op/p99";
@@ -150,16 +21,6 @@ constexpr const char* kEarlier[] = {"caslock", "dslr+", "shiftlock"};
 // Counted as the paper's scripts do, which add the operations of exclusive releases to CASLock's.
 double in_the_papers_way(const Checker& c, const Setting& s) {
   return c.of("caslock", s, kAcquireOps) + 1 - s.config.read_ratio;
-}
-
-std::vector<Part> section_gains(const Checker& c) {
-  const auto best_over = [&](const char* other) {
-    return Checker::most(c.section,
-                         [&](const Setting& s) { return c.best_declock(s) / c.throughput(other, s); });
-  };
-  return {gain("over CASLock", 43.47, best_over("caslock")),
-          gain("over DSLR+", 4.35, best_over("dslr+")),
-          gain("over ShiftLock", 1.81, best_over("shiftlock"))};
 }
 
 std::vector<Part> policy_shapes(const Checker& c) {
@@ -256,16 +117,9 @@ std::vector<Row> rows() {
   return {
       {{1, "abstract", "Best case: 43.37x the throughput of the spinlock, 1.81x the MCS lock's"},
        [](C c) {
-         double spinlock = 0, mcs = 0;
-         for (const Sweep* sweep : {&c.clients, &c.section, &c.reads, &c.locks, &c.skew}) {
-           spinlock = std::max(spinlock, Checker::most(*sweep, [&](S s) {
-                                 return c.best_declock(s) / c.throughput("caslock", s);
-                               }));
-           mcs = std::max(mcs, Checker::most(*sweep, [&](S s) {
-                            return c.best_declock(s) / c.throughput("shiftlock", s);
-                          }));
-         }
-         return std::vector{gain("over CASLock", 43.37, spinlock), gain("over ShiftLock", 1.81, mcs)};
+         return std::vector{
+             gain("over CASLock", 43.37, c.most_of_figure_12(c.best_over("caslock"))),
+             gain("over ShiftLock", 1.81, c.most_of_figure_12(c.best_over("shiftlock")))};
        }},
       {{3, "section 1", "Best case: P99 98.2 % below the spinlock's, 43.7 % below the MCS lock's"},
        [](C c) {
@@ -401,7 +255,12 @@ std::vector<Row> rows() {
          return parts;
        }},
       {{21, "12", "Over the length of sections up to 43.47x CASLock, 4.35x DSLR+, 1.81x ShiftLock"},
-       section_gains},
+       [](C c) {
+         return std::vector{
+             gain("over CASLock", 43.47, Checker::most(c.section, c.best_over("caslock"))),
+             gain("over DSLR+", 4.35, Checker::most(c.section, c.best_over("dslr+"))),
+             gain("over ShiftLock", 1.81, Checker::most(c.section, c.best_over("shiftlock")))};
+       }},
       {{22, "12", "Reads below 100 %: TF is 1.18 to 2.50x DSLR+, 15.31 to 20.80x CASLock"},
        [](C c) {
          const auto dslr = c.over("declock-tf", "dslr+"), cas = c.over("declock-tf", "caslock");
@@ -532,11 +391,10 @@ std::vector<Row> rows() {
       {{35, "16 left", "A reset takes 83.29 to 520.72 us as clients grow"},
        [](C c) {
          return std::vector{
-             number("8 clients", 83.29, c.reset_us(8, 1), " us", c.reset_us(8, 1) <= 83.29),
-             number("256 clients", 520.72, c.reset_us(8, 32), " us", c.reset_us(8, 32) <= 520.72),
-             shape("grows with the clients",
-                   fmt::format("{:.2f}x", c.reset_us(8, 32) / c.reset_us(8, 1)),
-                   c.reset_us(8, 32) > (1 + kVisible) * c.reset_us(8, 1))};
+             number("8 clients", 83.29, c.reset_us(1), " us", c.reset_us(1) <= 83.29),
+             number("256 clients", 520.72, c.reset_us(32), " us", c.reset_us(32) <= 520.72),
+             shape("grows with the clients", fmt::format("{:.2f}x", c.reset_us(32) / c.reset_us(1)),
+                   c.reset_us(32) > (1 + kVisible) * c.reset_us(1))};
        }},
       {{36, "section 6.6", "At most 0.0014 % of acquisitions are reset"},
        [](C c) {

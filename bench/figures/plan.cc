@@ -476,7 +476,6 @@ MicroConfig kill_config(const Scale& scale, bool memory, bool high_contention) {
   config.workers = config.clients / 2;
   config.duration = milliseconds(600);
   config.kill = MicroConfig::Kill{memory, memory ? 0u : 1u, milliseconds(200)};
-  if (scale.quick && high_contention) config.locks = 1000;
   return config;
 }
 
