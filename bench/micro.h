@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/histogram.h"
-#include "base/result.h"
+#include "declock/result.h"
 #include "base/time.h"
 #include "locks/family.h"
 #include "networks/networks.h"

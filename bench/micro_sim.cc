@@ -10,6 +10,7 @@
 
 #include "audit/fairness.h"
 #include "audit/holders.h"
+#include "base/check.h"
 #include "bench/client.h"
 #include "member_sim/sim_cluster.h"
 #include "runtime/task_group.h"

@@ -12,6 +12,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "base/check.h"
 #include "base/futex.h"
 #include "base/prng.h"
 #include "bench/board.h"

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "base/check.h"
 #include "base/futex.h"
 #include "bench/processes.h"
 #include "bench/temporary_names.h"

@@ -120,7 +120,7 @@ Json result_json(const MicroConfig& config, const MicroResult& r, std::string_vi
       {"mn_ops_per_release", f.per_release},
       {"mn_ops_per_op", f.per_op},
       {"refetches_per_release", f.refetches},
-      {"messages", r.counts.messages},
+      {"messages", r.counts.messages.get()},
       {"resets", r.resets_done},
       {"reset_us", latency(r.reset_ns)},
       {"aborted_acquires", r.acquires_aborted},

@@ -26,13 +26,16 @@ Action add_demo(CLI::App& program);
 Action add_doctor(CLI::App& program);
 Action add_explore(CLI::App& program);
 Action add_figures(CLI::App& program);
+Action add_inspect(CLI::App& program);
 Action add_lock(CLI::App& program);
 Action add_mn(CLI::App& program);
 Action add_secret(CLI::App& program);
 Action add_sensitivity(CLI::App& program);
 // By the names of its commands.
 std::vector<std::pair<std::string, Action>> add_shm(CLI::App& program);
+Action add_top(CLI::App& program);
 Action add_torture(CLI::App& program);
+Action add_trace(CLI::App& program);
 Action add_nic(CLI::App& program);
 
 }  // namespace declock::cli

@@ -108,7 +108,7 @@ int run(const Options& options) {
     const std::unique_ptr<TimedLockClient> lock = locks.client(0);
     node->start();
     used.emplace(node->worker(0).run(
-        [&] { return use(node->worker(0), options, node->membership(0), *lock, *at); }));
+        [&] { return use(node->worker(0), options, node->membership(0), *lock, at->at); }));
     node->stop();
   }
   node->leave();

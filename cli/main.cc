@@ -43,6 +43,31 @@ std::string command_needed(const CLI::App& program) {
       command_path(program), accepted);
 }
 
+// By command_path(), without the program's name.
+std::map<std::string, Action> add_commands(CLI::App& program) {
+  CLI::App& bench = *program.add_subcommand("bench", "Benchmarks");
+  bench.require_subcommand(1);
+  std::map<std::string, Action> actions{{"bench micro", add_bench_micro(bench)},
+                                        {"bench paths", add_bench_paths(bench)},
+                                        {"bench peers", add_bench_peers(bench)},
+                                        {"bench reset", add_bench_reset(bench)},
+                                        {"explore", add_explore(program)},
+                                        {"torture", add_torture(program)},
+                                        {"nic", add_nic(program)},
+                                        {"demo", add_demo(program)},
+                                        {"doctor", add_doctor(program)},
+                                        {"figures", add_figures(program)},
+                                        {"inspect", add_inspect(program)},
+                                        {"lock", add_lock(program)},
+                                        {"mn", add_mn(program)},
+                                        {"secret", add_secret(program)},
+                                        {"sensitivity", add_sensitivity(program)},
+                                        {"top", add_top(program)},
+                                        {"trace", add_trace(program)}};
+  for (const auto& [name, action] : add_shm(program)) actions.emplace("shm " + name, action);
+  return actions;
+}
+
 int main(int argc, char** argv) {
   open_standard_descriptors();
   CLI::App program{"DecLock: a reader-writer lock for disaggregated memory", "declock"};
@@ -50,22 +75,10 @@ int main(int argc, char** argv) {
   program.require_subcommand(1);
   program.get_formatter()->column_width(34);
   program.option_defaults()->always_capture_default();
-  CLI::App& bench = *program.add_subcommand("bench", "Benchmarks");
-  bench.require_subcommand(1);
-  std::map<std::string, Action> actions{
-      {"micro", add_bench_micro(bench)}, {"paths", add_bench_paths(bench)},
-      {"peers", add_bench_peers(bench)}, {"reset", add_bench_reset(bench)},
-      {"explore", add_explore(program)}, {"torture", add_torture(program)},
-      {"nic", add_nic(program)},         {"demo", add_demo(program)},
-      {"doctor", add_doctor(program)},   {"figures", add_figures(program)},
-      {"lock", add_lock(program)},       {"mn", add_mn(program)},
-      {"secret", add_secret(program)},   {"sensitivity", add_sensitivity(program)}};
-  for (const auto& [name, action] : add_shm(program)) actions.emplace(name, action);
+  const std::map<std::string, Action> actions = add_commands(program);
   try {
     program.parse(argc, argv);
-    const CLI::App* chosen = program.get_subcommands().front();
-    while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands().front();
-    const int status = actions.at(chosen->get_name())();
+    const int status = actions.at(command_path(*program.get_subcommands().front()))();
     flush_standard_output();
     return status;
   } catch (const CLI::Success& asked) {

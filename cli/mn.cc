@@ -10,8 +10,8 @@
 #include "cluster_options.h"
 #include "exit_codes.h"
 #include "member_zk/coordinator_option.h"
-#include "member_zk/zk_memory_link.h"
 #include "memnode/memory_node.h"
+#include "metrics/endpoint.h"
 #include "options.h"
 
 namespace declock::cli {
@@ -25,6 +25,7 @@ struct Options {
   std::string size = "1GiB";
   std::string secret;
   std::string coordinator;
+  std::string metrics;
 };
 
 memnode::MemoryNode* stopped_by_signal = nullptr;
@@ -49,7 +50,19 @@ void log(const std::string& line) {
   std::fflush(stdout);
 }
 
+// Ends before the node does.
+std::unique_ptr<metrics::Endpoint> serve_metrics(const std::string& at,
+                                                 const memnode::MemoryNode& node) {
+  if (at.empty()) return nullptr;
+  auto endpoint = metrics::Endpoint::open(at, [&node] { return families_of(node.snapshot()); });
+  if (!endpoint) throw CannotRun("--" + endpoint.error());
+  log(fmt::format("metrics are at port {}, under /metrics", (*endpoint)->port()));
+  return std::move(*endpoint);
+}
+
 int run(Options& options) {
+  const auto metrics_at = wire::parse_host_port(options.metrics);
+  if (!options.metrics.empty() && !metrics_at) throw BadInput("--metrics " + metrics_at.error());
   memnode::Config& config = options.config;
   config.listen = or_bad_input(wire::parse_host_port(options.listen));
   if (config.listen.host == "0.0.0.0" || config.listen.host == "::") {
@@ -61,10 +74,8 @@ int run(Options& options) {
   if (config.bytes < 4096) throw BadInput(fmt::format("--size {}: at least 4KiB", options.size));
   config.secret = or_bad_input(wire::read_secret(options.secret));
   if (member::is_zookeeper(options.coordinator)) {
-    const member::ZkAddress at = or_bad_input(member::parse_zk_url(options.coordinator));
-    config.other_coordinator = [at, &config](wire::Hub& hub, member::MemoryLink::Events& events) {
-      return std::make_unique<member::ZkMemoryLink>(hub, events, at, config.secret, config.shape, log);
-    };
+    config.other_coordinator =
+        or_bad_input(member::zookeeper_link(options.coordinator, config.secret, config.shape, log));
   } else if (!options.coordinator.empty()) {
     config.coordinator = or_bad_input(wire::parse_host_port(options.coordinator));
   }
@@ -89,6 +100,7 @@ int run(Options& options) {
                   !options.coordinator.empty() ? fmt::format(", coordinated by {}", options.coordinator)
                   : config.state_directory.empty() ? "; without --state a restart forgets the cluster"
                                                    : ""));
+  const std::unique_ptr<metrics::Endpoint> endpoint = serve_metrics(options.metrics, **node);
   const Result<void, std::string> ran = (*node)->run();
   if (!ran) throw CannotRun(ran.error());
   log("stopped; its memory is gone");
@@ -120,6 +132,9 @@ Action add_mn(CLI::App& program) {
   app.add_option("--state", c.state_directory,
                  "What the coordinator remembers across restarts is kept there")
       ->type_name("DIR");
+  app.add_option("--metrics", options->metrics,
+                 "Serves what it does to Prometheus there, under /metrics")
+      ->type_name("HOST:PORT");
   app.add_option("--members", c.shape.members, "Of a new cluster: compute nodes at a time")
       ->check(whole_number(1, member::kMembersMax));
   app.add_option("--endpoints", c.shape.endpoints,

@@ -36,7 +36,7 @@ void write_all(int descriptor, const std::string& text, const std::string& path)
 
 }  // namespace
 
-ResultFile::ResultFile(const std::string& path) : path_(path) {
+ResultFile::ResultFile(const std::string& path, const char* option) : path_(path) {
   if (path.empty()) return;
   if (path == "-") {
     descriptor_ = STDOUT_FILENO;
@@ -45,7 +45,7 @@ ResultFile::ResultFile(const std::string& path) : path_(path) {
   struct stat status {};
   const bool exists = ::stat(path.c_str(), &status) == 0;
   if (exists && S_ISDIR(status.st_mode)) {
-    throw BadInput(fmt::format("--json: '{}' is a directory; name a file", path));
+    throw BadInput(fmt::format("{}: '{}' is a directory; name a file", option, path));
   }
   const bool special = exists && !S_ISREG(status.st_mode);
   if (!special) temporary_ = fmt::format("{}.{}.tmp", path, ::getpid());
@@ -54,7 +54,7 @@ ResultFile::ResultFile(const std::string& path) : path_(path) {
   if (descriptor_ < 0) {
     const int error = errno;
     temporary_.clear();
-    throw BadInput(fmt::format("--json: '{}' cannot be written: {}", path, std::strerror(error)));
+    throw BadInput(fmt::format("{}: '{}' cannot be written: {}", option, path, std::strerror(error)));
   }
 }
 

@@ -7,13 +7,13 @@
 
 namespace declock::cli {
 
-// The destination of `--json`. Opened before the work, so that a path that cannot be written is
+// The destination of `--json`, or another option. Opened before the work, so that a path that cannot be written is
 // reported before minutes are spent; a file that was there stays until the new result is complete on
 // disk.
 class ResultFile {
  public:
   // Empty: no result is wanted. "-": standard output. Throws BadInput.
-  explicit ResultFile(const std::string& path);
+  explicit ResultFile(const std::string& path, const char* option = "--json");
   ResultFile(const ResultFile&) = delete;
   ResultFile& operator=(const ResultFile&) = delete;
   ~ResultFile();

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/result.h"
+#include "declock/result.h"
 #include "base/time.h"
 
 namespace declock {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "cql/cql.h"
 
 namespace declock::cql {
@@ -73,7 +74,7 @@ Task<Result<Hold>> CqlLock<kRules>::acquire_since(RemoteAddr lock, Mode mode, Ti
       // What came of the last operation is unknown, or the queue cannot take this request: in both cases only
       // a reset makes the counts right again.
       const Errc error = place.error();
-      if (error == Errc::mn_restarted) continue;  // with fresh memory
+      if (error == Errc::mn_restarted && options_.outlives_restarts) continue;  // with fresh memory
       if (error != Errc::outcome_unknown && error != Errc::stuck) co_return Failure{error};
       if (shape_.queue == QueueLayout::ring) co_return Failure{Errc::stuck};
       const Result<void> done = co_await reset(*record);

@@ -5,6 +5,7 @@
 // comes, the hold is made known to them first (LocalLocks), and is released as any other.
 #pragma once
 
+#include "base/check.h"
 #include "cql/cql.h"
 
 namespace declock::cql {

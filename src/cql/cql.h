@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/tally.h"
 #include "base/time.h"
 #include "cql/messages.h"
 #include "cql/queue_view.h"
@@ -56,11 +57,13 @@ struct Options {
   // How long a waiter waits, or a releaser looks for an entry, before it asks itself whether somebody failed.
   // A reset follows only if a member was removed and the queue stands still (H19).
   Duration patience = milliseconds(2);
+  // After a restart of its memory node a lock lies where it lay. Otherwise acquisitions end with Errc::mn_restarted.
+  bool outlives_restarts = true;
 };
 
 struct ResetCounts {
-  std::uint64_t done = 0;     // by this member
-  std::uint64_t aborted = 0;  // acquisitions that had to try again
+  Tally done{};     // by this member
+  Tally aborted{};  // acquisitions that had to try again
   std::vector<Duration> took{};
 };
 

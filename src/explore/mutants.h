@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/result.h"
+#include "declock/result.h"
 #include "cql/cql.h"
 #include "locks/family.h"
 

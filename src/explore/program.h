@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/result.h"
+#include "declock/result.h"
 #include "layout/ids.h"
 
 namespace declock::explore {

@@ -27,9 +27,10 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "base/result.h"
+#include "base/tally.h"
+#include "declock/result.h"
 #include "layout/ids.h"
-#include "runtime/task.h"
+#include "declock/task.h"
 #include "runtime/worker.h"
 
 namespace declock {
@@ -88,8 +89,8 @@ struct Op {
 };
 
 struct OpCounts {
-  std::array<std::array<std::uint64_t, kPurposes>, kOpKinds> by_kind_and_purpose{};
-  std::uint64_t messages = 0;
+  std::array<std::array<Tally, kPurposes>, kOpKinds> by_kind_and_purpose{};
+  Tally messages{};
 
   void add(OpKind kind, Purpose purpose) {
     by_kind_and_purpose[static_cast<std::size_t>(kind)][static_cast<std::size_t>(purpose)] += 1;
@@ -192,6 +193,7 @@ class Endpoint {
   virtual Task<Result<void>> reconnect(MnId mn) = 0;
 
   FramePool& frames() { return worker_.frames(); }
+  // From any thread.
   const OpCounts& counts() const { return counts_; }
 
   // Told of every operation when it is posted; for checkers.

@@ -1,5 +1,7 @@
 #include "hier/local_locks.h"
 
+#include "base/check.h"
+
 #include <algorithm>
 
 namespace declock::hier {

@@ -40,11 +40,12 @@ bool SyncedClock::leads() const {
                      [&](const member::Member& m) { return m.slot.value >= mine; });
 }
 
-Task<void> SyncedClock::keep_in_step(RemoteAddr meeting) {
+Task<void> SyncedClock::keep_in_step(RemoteAddr meeting, std::uint32_t mn_incarnation) {
+  mn_incarnation_ = mn_incarnation;
   for (;;) {
     // What was corrected so far stays if a round fails; fairness may blur.
     const Result<void> met = leads() ? co_await tell(meeting) : co_await listen(meeting);
-    if (!met && met.error() == Errc::evicted) co_return;
+    if (!met && (met.error() == Errc::evicted || met.error() == Errc::mn_restarted)) co_return;
     // Everybody aims at the same moment of the common clock.
     const std::int64_t into_interval = now().ns % kInterval.ns;
     co_await endpoint_.worker().sleep_for(Duration{kInterval.ns - into_interval});
@@ -54,6 +55,7 @@ Task<void> SyncedClock::keep_in_step(RemoteAddr meeting) {
 Task<Result<std::uint64_t>> SyncedClock::read(RemoteAddr meeting) {
   std::uint64_t word = 0;
   Op look = Op::read(meeting, {&word, 1}, Purpose::sync);
+  look.incarnation = mn_incarnation_;
   const Result<void> posted = co_await endpoint_.post(look);
   if (!posted) co_return Failure{posted.error()};
   co_return word;
@@ -66,6 +68,7 @@ Task<Result<void>> SyncedClock::tell(RemoteAddr meeting) {
   const std::uint64_t count = (*last >> kClockBits) + 1;
   const std::uint64_t word = count << kClockBits | (static_cast<std::uint64_t>(now().ns) & kClockMask);
   Op write = Op::write(meeting, {&word, 1}, Purpose::sync);
+  write.incarnation = mn_incarnation_;
   const Result<void> posted = co_await endpoint_.post(write);
   rounds_ += 1;
   co_return posted;

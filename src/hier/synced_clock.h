@@ -13,7 +13,7 @@
 #include "base/time.h"
 #include "fabric/fabric.h"
 #include "member/membership.h"
-#include "runtime/task.h"
+#include "declock/task.h"
 
 namespace declock::hier {
 
@@ -29,8 +29,8 @@ class SyncedClock {
   std::uint64_t rounds() const { return rounds_; }
 
   // Every second, for ever. The first correction is made at once, before anybody has used the clock. REQUIRES: a word
-  // at `meeting`, zero at first, for these CNs alone.
-  Task<void> keep_in_step(RemoteAddr meeting);
+  // at `meeting`, zero at first, for these CNs alone; of this incarnation of its memory node, if not 0: ends with it.
+  Task<void> keep_in_step(RemoteAddr meeting, std::uint32_t mn_incarnation = 0);
 
   FramePool& frames() { return endpoint_.worker().frames(); }
 
@@ -43,6 +43,7 @@ class SyncedClock {
 
   Endpoint& endpoint_;
   const member::Membership& membership_;
+  std::uint32_t mn_incarnation_ = 0;
   std::uint64_t rounds_ = 0;
   Duration quickest_read_ = seconds(1);
   // The correction moves from one value to the other while the local clock goes from `since_` on.

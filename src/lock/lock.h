@@ -1,14 +1,13 @@
 // What every lock here offers: DecLock's own and the ones it is compared with.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <optional>
 
-#include "base/result.h"
+#include "declock/result.h"
 #include "fabric/fabric.h"
 #include "layout/ids.h"
-#include "runtime/task.h"
+#include "declock/task.h"
 
 namespace declock {
 
@@ -23,18 +22,6 @@ struct Hold {
   bool object_read = false;          // the READ that came along with the acquisition is valid
   std::uint32_t local_sequence = 0;  // hand-overs inside the compute node since it got this ticket
   std::optional<Timestamp> waiting_since{};  // when the first of those behind asked, if a grant said so
-};
-
-// Grows strictly over the exclusive holders of a lock, resets and restarts of the memory node included.
-// A resource that remembers the largest token it has seen can refuse a holder that lost the lock
-// without knowing it.
-struct Token {
-  std::uint32_t mn_incarnation = 0;
-  std::uint64_t wraps = 0;
-  Ticket ticket{};
-  std::uint32_t local_sequence = 0;
-
-  constexpr auto operator<=>(const Token&) const = default;
 };
 
 // One client's access to locks of one kind. Belongs to one worker.

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/check.h"
 #include "locks/cql_family.h"
 #include "peers/caslock.h"
 #include "peers/dslr.h"

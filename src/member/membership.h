@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/result.h"
+#include "declock/result.h"
 #include "fabric/fabric.h"
 #include "layout/ids.h"
-#include "runtime/task.h"
+#include "declock/task.h"
 
 namespace declock::member {
 
@@ -65,6 +65,7 @@ class Membership {
   // The coordinator's view at some moment between the call and its completion; known() is no older then.
   // Errc::evicted: this member is in it no more.
   virtual Task<Result<void>> refresh(Worker& worker) = 0;
+  // From any thread.
   virtual bool evicted() const = 0;
   virtual void listen(ViewListener* listener) = 0;
   virtual void unlisten(ViewListener* listener) = 0;

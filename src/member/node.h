@@ -3,6 +3,9 @@
 //   join -> (locks are built on the endpoints) -> start -> ... -> stop -> (locks are taken down) -> leave
 #pragma once
 
+#include <string>
+
+#include "layout/lock_shape.h"
 #include "member/membership.h"
 #include "runtime/thread_worker.h"
 
@@ -22,6 +25,35 @@ class Node {
   virtual ThreadWorker& worker(std::uint32_t i) = 0;
   virtual Membership& membership(std::uint32_t worker) = 0;
   virtual Endpoint& endpoint(std::uint32_t i) = 0;
+
+  virtual std::uint32_t workers() const = 0;
+  // Can there be words of memory? Over a network nobody knows how much a memory node has.
+  virtual bool reaches(RemoteAddr addr, std::uint64_t words) const = 0;
+  // How many the cluster admits at a time.
+  virtual std::uint32_t members() const = 0;
+  LockShape lock_shape() const { return {members(), members(), QueueLayout::owner}; }
+
+  // Memory on a memory node, by name: made, and zeroed, if there is none. `use` says what it is for, and must be the same
+  // for everybody. Waits. An error says what is wrong.
+  struct Memory {
+    RemoteAddr at;
+    std::uint64_t bytes;
+    std::uint32_t mn_incarnation;  // when the memory node restarts, other names come to lie there
+
+    constexpr bool operator==(const Memory&) const = default;
+  };
+  virtual Result<Memory, std::string> allocate(MnId mn, const std::string& name, std::uint64_t bytes,
+                                                   const std::string& use) = 0;
+  // The same for so many locks, free at first: where the first of them lies, the others lock_shape().bytes() apart.
+  Result<Memory, std::string> allocate_locks(MnId mn, const std::string& name, std::uint64_t count);
+  // What has that name.
+  virtual Result<Memory, std::string> find(MnId mn, const std::string& name) = 0;
+
+  // Operations that do not say so themselves are meant for this incarnation of a memory node: for another they end with
+  // Errc::mn_restarted, and do no harm to what lies there now. From any thread.
+  static constexpr std::uint32_t kNoIncarnation = ~std::uint32_t{0};
+  virtual void mean_only(MnId, std::uint32_t /*incarnation*/) {}
+  virtual std::uint32_t meant(MnId) const { return 1; }
 };
 
 }  // namespace declock::member

@@ -81,6 +81,8 @@ Result<void, std::string> MemoryNode::prepare() {
     link_ = std::move(link);
   }
   link_->register_as(config_.id, wire::to_string(address_), 0);
+  opened_ = monotonic_now();
+  take_snapshot();
   return {};
 }
 
@@ -88,6 +90,34 @@ Result<void, std::string> MemoryNode::run() {
   hub_.run();
   if (!failure_.empty()) return Failure{failure_};
   return {};
+}
+
+Snapshot MemoryNode::snapshot() const {
+  Snapshot snapshot;
+  {
+    const std::lock_guard guard{snapshot_mutex_};
+    snapshot = snapshot_;
+  }
+  snapshot.uptime = monotonic_now() - opened_;
+  return snapshot;
+}
+
+void MemoryNode::take_snapshot() {
+  const auto serving = std::count_if(state_.mns.begin(), state_.mns.end(),
+                                     [](const member::MnEntry& mn) { return !mn.address.empty(); });
+  const std::lock_guard guard{snapshot_mutex_};
+  snapshot_ = {.id = config_.id,
+               .memory_bytes = memory_.size(),
+               .allocated_bytes = allocated_bytes_,
+               .names = allocations_.size(),
+               .incarnation = incarnation_,
+               .view = state_.number,
+               .members = state_.members.size(),
+               .members_max = state_.shape.members,
+               .removals = state_.removals,
+               .memory_nodes = static_cast<std::uint64_t>(serving),
+               .fences = fences_,
+               .connections_refused = refused_};
 }
 
 // ---------------------------------------------------------------- lines
@@ -109,6 +139,7 @@ void MemoryNode::on_frame(LineId line, const std::string& frame) {
       coordinator_ || frame.empty() || frame[0] != static_cast<char>(member::Kind::join)
           ? "a message that a memory node does not understand"
           : "this memory node hosts no coordinator; join at the one that does";
+  refused_ += 1;
   hub_.send(line, member::frame_of(member::Refused{false, why}));
   config_.log(fmt::format("hung up on a peer: it sent {}", why));
   hub_.hang_up(line);
@@ -116,6 +147,7 @@ void MemoryNode::on_frame(LineId line, const std::string& frame) {
 
 void MemoryNode::on_down(LineId line, const std::string& why, bool refused) {
   if (coordinator_) coordinator_->on_down(line);
+  if (refused) refused_ += 1;
   const bool to_coordinator = net_link_ != nullptr && (net_link_->is(line) || line == 0);
   const bool was_member =
       std::erase_if(lines_, [&](const auto& entry) { return entry.second == line; }) > 0;
@@ -126,11 +158,13 @@ void MemoryNode::on_down(LineId line, const std::string& why, bool refused) {
   } else if (refused || to_coordinator || (!was_member && coordinator_ == nullptr)) {
     config_.log(why);
   }
+  take_snapshot();
 }
 
 void MemoryNode::on_tick(Time now) {
   if (coordinator_) coordinator_->on_tick(now);
   link_->on_tick(now);
+  take_snapshot();
 }
 
 // ---------------------------------------------------------------- the coordinator's word
@@ -171,11 +205,13 @@ void MemoryNode::on_state(std::uint64_t ask, const member::ClusterState& state) 
   std::vector<PendingAttach> pending;
   pending.swap(pending_);
   for (const PendingAttach& p : pending) try_attach(p, ask);
+  take_snapshot();
 }
 
 void MemoryNode::on_fence(const MemberId& member) {
   Incarnation& fenced = fenced_[member.slot];
   fenced = std::max(fenced, member.incarnation);
+  fences_ += 1;
   // Every access of that slot up to this incarnation: what it sent before takes no effect any more.
   std::erase_if(accesses_, [&](const auto& entry) {
     if (entry.first.slot != member.slot || entry.first.incarnation > member.incarnation) return false;
@@ -242,6 +278,7 @@ void MemoryNode::on(const member::Relay& relay, LineId line) {
 
 void MemoryNode::on(const member::Allocate& allocate, LineId line) {
   hub_.send(line, member::frame_of(find_or_make(allocate)));
+  take_snapshot();
 }
 
 member::Allocated MemoryNode::find_or_make(const member::Allocate& allocate) {
@@ -249,6 +286,8 @@ member::Allocated MemoryNode::find_or_make(const member::Allocate& allocate) {
   const auto at = allocations_.find(allocate.name);
   if (at != allocations_.end()) {
     answer.offset = at->second.offset;
+    answer.bytes = at->second.bytes;
+    if (allocate.bytes == 0) return answer;
     if (at->second.bytes != allocate.bytes || at->second.use != allocate.use) {
       answer.error =
           fmt::format("'{}' is there already, with {} bytes for {}; use another name, or the same size",
@@ -257,7 +296,11 @@ member::Allocated MemoryNode::find_or_make(const member::Allocate& allocate) {
     return answer;
   }
   const std::uint64_t room = memory_.size() - allocated_bytes_;
-  if (allocate.name.empty() || allocate.bytes == 0 || allocate.bytes % 8 != 0) {
+  if (allocate.bytes == 0) {
+    answer.error = fmt::format("nothing has the name '{}'", allocate.name);
+    return answer;
+  }
+  if (allocate.name.empty() || allocate.bytes % 8 != 0) {
     answer.error = "an allocation has a name and a size in whole words of 8 bytes";
   } else if (allocate.bytes > room) {
     answer.error =
@@ -267,6 +310,7 @@ member::Allocated MemoryNode::find_or_make(const member::Allocate& allocate) {
     answer.error = fmt::format("there are {} names already", kAllocationsMax);
   } else {
     answer.offset = allocated_bytes_;
+    answer.bytes = allocate.bytes;
     allocations_.emplace(allocate.name, Allocation{answer.offset, allocate.bytes, allocate.use});
     allocated_bytes_ += std::min(room, (allocate.bytes + 63) / 64 * 64);
   }

@@ -7,12 +7,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "member_net/coordinator_server.h"
 #include "member_net/links.h"
+#include "memnode/snapshot.h"
 #include "net/transport.h"
 #include "wire/hub.h"
 
@@ -49,6 +51,8 @@ class MemoryNode final : private wire::Hub::Handler,
   // Until stop(), which may be called from anywhere. An error: it cannot be part of the cluster.
   Result<void, std::string> run();
   void stop() { hub_.stop(); }
+  // From any thread.
+  Snapshot snapshot() const;
 
  private:
   struct Allocation {
@@ -83,6 +87,7 @@ class MemoryNode final : private wire::Hub::Handler,
   void try_attach(const PendingAttach& pending, std::uint64_t answered);
   member::Allocated find_or_make(const member::Allocate& allocate);
   void start_afresh();
+  void take_snapshot();
 
   Config config_;
   wire::HostPort address_;
@@ -102,7 +107,12 @@ class MemoryNode final : private wire::Hub::Handler,
   std::map<member::MemberId, wire::LineId> lines_;
   std::map<std::string, Allocation> allocations_;
   std::uint64_t allocated_bytes_ = 0;
+  std::uint64_t fences_ = 0;
+  std::uint64_t refused_ = 0;
   std::string failure_;
+  Time opened_{};
+  mutable std::mutex snapshot_mutex_;
+  Snapshot snapshot_;  // as it was when the loop's last call ended
 };
 
 }  // namespace declock::memnode

@@ -1,5 +1,7 @@
 #include "peers/caslock.h"
 
+#include "base/check.h"
+
 namespace declock::peers {
 namespace {
 

@@ -1,5 +1,7 @@
 #include "peers/shiftlock.h"
 
+#include "base/check.h"
+
 namespace declock::peers {
 namespace {
 

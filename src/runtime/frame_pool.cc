@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/check.h"
+#include "declock/task.h"
 
 namespace declock {
 
@@ -46,8 +47,19 @@ void* FramePool::allocate(std::size_t bytes) {
   return block + 1;
 }
 
+void* FramePool::allocate_alone(std::size_t bytes) {
+  Block* block = static_cast<Block*>(
+      ::operator new (bytes + sizeof(Block), std::align_val_t{alignof(Block)}));
+  block->pool = nullptr;
+  return block + 1;
+}
+
 void FramePool::deallocate(void* memory) {
   Block* block = static_cast<Block*>(memory) - 1;
+  if (block->pool == nullptr) {
+    ::operator delete (block, std::align_val_t{alignof(Block)});
+    return;
+  }
   FramePool& pool = *block->pool;
   pool.blocks_out_ -= 1;
   if (kReuse) {
@@ -56,6 +68,16 @@ void FramePool::deallocate(void* memory) {
   } else {
     ::operator delete (block, std::align_val_t{alignof(Block)});
   }
+}
+
+void* detail::allocate_frame(std::size_t bytes) {
+  return FramePool::allocate_alone(bytes);
+}
+void detail::free_frame(void* frame) noexcept {
+  FramePool::deallocate(frame);
+}
+void detail::bad_task_access() {
+  check_failed("the task is done", "declock/task.h", 0);
 }
 
 }  // namespace declock

@@ -18,6 +18,8 @@ class FramePool {
 
   // Aligned to 16 bytes. A block remembers its pool.
   void* allocate(std::size_t bytes);
+  // The same from the system, of no pool: for coroutines that belong to no worker.
+  static void* allocate_alone(std::size_t bytes);
   static void deallocate(void* block);
 
   // Calls of the system's allocator so far. Stands still once the pool is warm.

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <optional>
 #include <vector>
 
-#include "runtime/task.h"
+#include "declock/task.h"
 
 namespace declock {
 
@@ -40,7 +41,11 @@ class TaskGroup {
  private:
   // Its own frame is freed when its slot is used again.
   Task<void> run(std::size_t slot, Task<void> task) {
-    co_await std::move(task);
+    try {
+      co_await std::move(task);
+    } catch (...) {
+      std::terminate();  // errors travel as Result; nobody would hear of an exception
+    }
     free_.push_back(slot);
     running_ -= 1;
   }

@@ -89,6 +89,10 @@ void ThreadWorker::wake() {
   if (!ring_bell()) on_away(Time{});
 }
 
+bool ThreadWorker::is_run_here() const {
+  return t_running == this;
+}
+
 bool ThreadWorker::turn() {
   bool busy = run_ready();
   busy = poll() || busy;

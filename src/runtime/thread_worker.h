@@ -21,7 +21,7 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/task.h"
+#include "declock/task.h"
 #include "runtime/worker.h"
 
 namespace declock {
@@ -47,15 +47,18 @@ class ThreadWorker : public Worker {
   // Until done() holds, which is asked after every turn.
   template <class Done>
   void run_until(Done done) {
-    Time next;
-    {
-      const Running here{*this, std::unique_lock{running_}, next};
-      while (!done()) {
-        if (!turn()) rest();
-      }
-    }
-    if (next < kNever) on_away(next);
+    run_holding(std::unique_lock{running_}, done);
   }
+  // The same, unless another thread runs this worker: then false, and nothing was done.
+  template <class Done>
+  bool try_run_until(Done done) {
+    std::unique_lock guard{running_, std::try_to_lock};
+    if (!guard.owns_lock()) return false;
+    run_holding(std::move(guard), done);
+    return true;
+  }
+  // Does the calling thread run it?
+  bool is_run_here() const;
   // Runs the coroutine that make() gives, Task<T>, from its first to its last step, as this worker: nobody else may touch
   // its frames and timers meanwhile. Its result.
   template <class Make>
@@ -92,7 +95,7 @@ class ThreadWorker : public Worker {
   virtual bool anything_arrived() const = 0;
   // When to look again, although nothing arrives: something could not be sent yet. Otherwise kNever.
   virtual Time look_again() const = 0;
-  // Something is to be done at this time, and no thread is in run_until().
+  // No thread is in run_until() any more, and something is to be done at this time, or nothing by itself: kNever.
   virtual void on_away(Time when) = 0;
   // For workers that wait for more than a futex: sleeps until somebody rings, something arrives, or `until`.
   virtual void sleep(Time until);
@@ -121,6 +124,17 @@ class ThreadWorker : public Worker {
     ThreadWorker* outer_;
   };
 
+  template <class Done>
+  void run_holding(std::unique_lock<std::mutex> guard, Done& done) {
+    Time next;
+    {
+      const Running here{*this, std::move(guard), next};
+      while (!done()) {
+        if (!turn()) rest();
+      }
+    }
+    on_away(next);
+  }
   bool turn();
   void rest();
   bool fire_timers();

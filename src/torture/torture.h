@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/result.h"
+#include "declock/result.h"
 #include "torture/plan.h"
 
 namespace declock::torture {

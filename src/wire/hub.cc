@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/check.h"
 #include "base/futex.h"
 
 namespace declock::wire {

@@ -25,7 +25,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/result.h"
+#include "declock/result.h"
 #include "wire/secret.h"
 
 namespace declock::wire {

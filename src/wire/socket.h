@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/result.h"
+#include "declock/result.h"
 
 namespace declock::wire {
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/check.h"
 #include "conformance/stage.h"
 #include "hier/hier.h"
 

@@ -12,6 +12,7 @@
 #include <functional>
 #include <thread>
 
+#include "base/check.h"
 #include "hier/hier.h"
 #include "member_net/net_node.h"
 #include "member_shm/compute_node.h"

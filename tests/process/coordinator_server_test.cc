@@ -1,4 +1,5 @@
 // The embedded coordinator, told what happens by the test: who leaves when, and what it remembers.
+#include "base/check.h"
 #include "member_net/coordinator_server.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 // Memory nodes and compute nodes over TCP: who is let in, what a fence stops, and what bad peers do to a memory node.
+#include "base/check.h"
 #include "member_net/net_node.h"
 
 #include <fmt/format.h>

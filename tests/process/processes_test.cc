@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/check.h"
 #include "base/futex.h"
 #include "hier/hier.h"
 #include "member_shm/compute_node.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "runtime/task.h"
+#include "declock/task.h"
 
 namespace declock::sim {
 namespace {

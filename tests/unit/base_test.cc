@@ -5,7 +5,7 @@
 #include "base/histogram.h"
 #include "base/portable_math.h"
 #include "base/prng.h"
-#include "base/result.h"
+#include "declock/result.h"
 #include "base/units.h"
 
 namespace declock {

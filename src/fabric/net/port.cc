@@ -1,5 +1,7 @@
 #include "net/port.h"
 
+#include "base/check.h"
+
 #include <algorithm>
 
 namespace declock::net {
@@ -36,8 +38,8 @@ void Port::submit(Doorbell& doorbell) {
   Link& over = link(mn);
   if (evicted_) return doorbell.complete(Errc::evicted);
   for (const Op* op : doorbell.ops()) {
-    if (op->incarnation != 0 && op->incarnation != over.incarnation)
-      return doorbell.complete(Errc::mn_restarted);
+    const std::uint32_t meant = op->incarnation != 0 ? op->incarnation : switchboard_.meant(mn);
+    if (meant != 0 && meant != over.incarnation) return doorbell.complete(Errc::mn_restarted);
   }
   if (!over.is_open) return doorbell.complete(Errc::outcome_unknown);
 

@@ -39,6 +39,8 @@ class Switchboard {
   virtual void ask(std::uint16_t worker, const PeerId& peer, const Blob& blob) = 0;
   // The last incarnation of this memory node that anybody on this compute node has heard of.
   virtual std::uint32_t incarnation(MnId mn) const = 0;
+  // The incarnation that operations are meant for which do not say so themselves; 0: any.
+  virtual std::uint32_t meant(MnId) const { return 0; }
 };
 
 class Port final : private Transport::Sink {

@@ -18,7 +18,7 @@
 #include <span>
 #include <string>
 
-#include "base/result.h"
+#include "declock/result.h"
 #include "fabric/fabric.h"
 #include "layout/ids.h"
 

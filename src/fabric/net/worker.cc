@@ -1,5 +1,7 @@
 #include "net/worker.h"
 
+#include "base/check.h"
+
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>

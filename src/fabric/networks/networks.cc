@@ -1,7 +1,11 @@
 #include "networks/networks.h"
 
+#include <fmt/format.h>
+
+#if DECLOCK_TCP
 #include "ofi/exposure.h"
 #include "ofi/transport.h"
+#endif
 #if DECLOCK_VERBS
 #include "verbs/exposure.h"
 #include "verbs/transport.h"
@@ -17,36 +21,48 @@ Result<std::unique_ptr<General>, std::string> as(Result<std::unique_ptr<Special>
   return std::unique_ptr<General>{std::move(*opened)};
 }
 
+[[maybe_unused]] Failure<std::string> left_out(std::string_view network, std::string_view package) {
+  return {fmt::format("built without {}; install {} and build it again", network, package)};
+}
+
 #if DECLOCK_VERBS
 verbs::VerbsConfig verbs_config(const NetworkOptions& options) {
   return {options.device, options.port, options.gid_index, options.mtu};
 }
-#else
-constexpr const char* kNoVerbs =
-    "this program was built without verbs; install libibverbs-dev and build it again, or use --fabric "
-    "tcp";
 #endif
 
 }  // namespace
 
-Result<std::unique_ptr<Transport>, std::string> open_transport(const NetworkOptions& options,
-                                                               const std::string& host) {
-  if (options.network == Network::tcp) return as<Transport>(ofi::OfiTransport::open(host));
+Result<std::unique_ptr<Transport>, std::string> open_transport(
+    const NetworkOptions& options, [[maybe_unused]] const std::string& host) {
+  if (options.network == Network::tcp) {
+#if DECLOCK_TCP
+    return as<Transport>(ofi::OfiTransport::open(host));
+#else
+    return left_out("tcp", "libfabric-dev");
+#endif
+  }
 #if DECLOCK_VERBS
   return as<Transport>(verbs::VerbsTransport::open(verbs_config(options)));
 #else
-  return Failure{std::string{kNoVerbs}};
+  return left_out("verbs", "libibverbs-dev");
 #endif
 }
 
-Result<std::unique_ptr<Exposure>, std::string> open_exposure(const NetworkOptions& options,
-                                                             const std::string& host,
-                                                             std::span<std::byte> memory) {
-  if (options.network == Network::tcp) return as<Exposure>(ofi::OfiExposure::open_on(host, memory));
+Result<std::unique_ptr<Exposure>, std::string> open_exposure(
+    const NetworkOptions& options, [[maybe_unused]] const std::string& host,
+    [[maybe_unused]] std::span<std::byte> memory) {
+  if (options.network == Network::tcp) {
+#if DECLOCK_TCP
+    return as<Exposure>(ofi::OfiExposure::open_on(host, memory));
+#else
+    return left_out("tcp", "libfabric-dev");
+#endif
+  }
 #if DECLOCK_VERBS
   return as<Exposure>(verbs::VerbsExposure::expose(verbs_config(options), memory));
 #else
-  return Failure{std::string{kNoVerbs}};
+  return left_out("verbs", "libibverbs-dev");
 #endif
 }
 

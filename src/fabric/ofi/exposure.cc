@@ -9,6 +9,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/random.h"
 
 namespace declock::ofi {

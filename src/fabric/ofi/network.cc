@@ -1,5 +1,7 @@
 #include "ofi/network.h"
 
+#include "base/check.h"
+
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <rdma/fi_cm.h>

@@ -11,7 +11,7 @@
 #include <memory>
 #include <string>
 
-#include "base/result.h"
+#include "declock/result.h"
 
 namespace declock::ofi {
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/check.h"
 #include "ofi/exposure.h"
 
 namespace declock::ofi {

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/random.h"
 #include "layout/header.h"
 

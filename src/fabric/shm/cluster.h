@@ -76,8 +76,10 @@ class Cluster {
   }
   // Are these words in a memory node?
   bool holds(RemoteAddr addr, std::uint64_t words) const {
-    return addr.mn.value < memory_.size() && addr.offset + words * 8 <= mn_bytes_;
+    return addr.mn.value < memory_.size() && addr.offset <= mn_bytes_ &&
+           words <= (mn_bytes_ - addr.offset) / 8;
   }
+  MemoryRoot& memory_root(MnId mn) const { return memories_[mn.value].root(); }
   std::atomic_ref<std::uint64_t> word(RemoteAddr addr) const {
     return std::atomic_ref{memory_[addr.mn.value][addr.offset / 8]};
   }

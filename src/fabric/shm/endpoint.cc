@@ -1,5 +1,7 @@
 #include "shm/endpoint.h"
 
+#include "base/check.h"
+
 #include <algorithm>
 
 namespace declock::shm {

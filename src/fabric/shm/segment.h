@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/result.h"
+#include "declock/result.h"
 
 namespace declock::shm {
 
@@ -37,7 +37,13 @@ struct SegmentHeader {
   std::uint32_t mn = 0;        // kind memory: which
 };
 inline constexpr std::size_t kHeaderBytes = 4096;
-static_assert(sizeof(SegmentHeader) <= kHeaderBytes);
+// In the same page, for memory that is given out by name (names.h).
+inline constexpr std::size_t kRootOffset = 2048;
+struct MemoryRoot {
+  std::uint64_t allocated;  // bytes
+  std::uint64_t index;
+};
+static_assert(sizeof(SegmentHeader) <= kRootOffset && kRootOffset + sizeof(MemoryRoot) <= kHeaderBytes);
 
 // Told before every step of making something; for tests that are killed there.
 using Steps = std::function<void(std::string_view step)>;
@@ -58,6 +64,9 @@ class Segment {
                                                             const Steps& step);
 
   const SegmentHeader& header() const { return *static_cast<const SegmentHeader*>(base_); }
+  MemoryRoot& root() const {
+    return *reinterpret_cast<MemoryRoot*>(static_cast<std::byte*>(base_) + kRootOffset);
+  }
   // Behind the header.
   std::byte* data() const { return static_cast<std::byte*>(base_) + kHeaderBytes; }
   const std::string& path() const { return path_; }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <string_view>
 
+#include "base/check.h"
 #include "base/mix.h"
 #include "verbs/handles.h"
 

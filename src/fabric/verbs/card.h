@@ -24,7 +24,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/result.h"
+#include "declock/result.h"
 #include "net/transport.h"
 
 namespace declock::verbs {

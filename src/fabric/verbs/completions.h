@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "verbs/device.h"
 
 namespace declock::verbs {

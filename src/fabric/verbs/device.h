@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/result.h"
+#include "declock/result.h"
 #include "verbs/handles.h"
 
 namespace declock::verbs {

@@ -1,5 +1,7 @@
 #include "verbs/exposure.h"
 
+#include "base/check.h"
+
 #include <fmt/format.h>
 
 namespace declock::verbs {

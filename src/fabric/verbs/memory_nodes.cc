@@ -1,5 +1,7 @@
 #include "verbs/memory_nodes.h"
 
+#include "base/check.h"
+
 #include <algorithm>
 
 namespace declock::verbs {

@@ -1,5 +1,7 @@
 #include "verbs/messages.h"
 
+#include "base/check.h"
+
 #include <cstring>
 #include <random>
 

@@ -1,5 +1,7 @@
 #include "verbs/queue_pair.h"
 
+#include "base/check.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>

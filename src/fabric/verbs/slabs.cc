@@ -1,5 +1,7 @@
 #include "verbs/slabs.h"
 
+#include "base/check.h"
+
 #include <sys/mman.h>
 
 #include <new>

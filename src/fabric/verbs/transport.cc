@@ -1,5 +1,7 @@
 #include "verbs/transport.h"
 
+#include "base/check.h"
+
 #include <fcntl.h>
 
 namespace declock::verbs {

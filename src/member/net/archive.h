@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/strong.h"
+#include "declock/lock_ref.h"
 #include "base/time.h"
 #include "wire/bytes.h"
 

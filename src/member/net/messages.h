@@ -149,17 +149,18 @@ struct Allocate {
   static constexpr Kind kKind = Kind::allocate;
   std::uint64_t ask = 0;
   std::string name{};
-  std::uint64_t bytes = 0;
-  std::string use{};  // what it is for; must be the same for everybody
+  std::uint64_t bytes = 0;  // 0: only if it is there
+  std::string use{};        // what it is for; must be the same for everybody
   void fields(auto& f) { f(ask, name, bytes, use); }
 };
 struct Allocated {
   static constexpr Kind kKind = Kind::allocated;
   std::uint64_t ask = 0;
   std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
   std::uint32_t incarnation = 0;
   std::string error{};  // empty: it is there
-  void fields(auto& f) { f(ask, offset, incarnation, error); }
+  void fields(auto& f) { f(ask, offset, bytes, incarnation, error); }
 };
 struct Refused {
   static constexpr Kind kKind = Kind::refused;

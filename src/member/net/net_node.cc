@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/futex.h"
 #include "base/random.h"
 
@@ -121,10 +122,14 @@ void NetNode::build(const MemberId& self, const ClusterState& state) {
   net::Switchboard& switchboard = *this;
   dispatcher_rung_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   CHECK(dispatcher_rung_ >= 0);
+  watched_ = std::make_unique<std::atomic<bool>[]>(config_.workers);
   for (std::uint32_t i = 0; i < config_.workers; ++i) {
     workers_.push_back(
         std::make_unique<net::NetWorker>(Prng{config_.seed, std::uint64_t{self.slot.value} << 8 | i},
-                                         [this](Time) { (void)eventfd_write(dispatcher_rung_, 1); }));
+                                         [this, i](Time when) {
+                                           if (when < ThreadWorker::kNever || !watched_[i].load())
+                                             (void)eventfd_write(dispatcher_rung_, 1);
+                                         }));
     net::Port::Config port{{self.slot, self.incarnation.value, static_cast<std::uint16_t>(i)},
                            addresses_[i].cookie,
                            shape_.endpoints,
@@ -217,8 +222,11 @@ void NetNode::dispatch_loop() {
     for (const auto& worker : workers_) next = std::min(next, worker->progress());
     std::vector<pollfd> waits{{dispatcher_rung_, POLLIN, 0}};
     for (std::size_t i = 0; i < workers_.size(); ++i) {
-      if (workers_[i]->is_away())
-        waits.push_back({ports_[i]->transport().wait_descriptor(), POLLIN, 0});
+      // First not watched, then a look: a worker that comes away meanwhile finds that, and rings.
+      watched_[i].store(false);
+      if (!workers_[i]->is_away()) continue;
+      watched_[i].store(true);
+      waits.push_back({ports_[i]->transport().wait_descriptor(), POLLIN, 0});
     }
     const std::int64_t left_ns =
         std::clamp<std::int64_t>((next - monotonic_now()).ns, 0, 1'000'000'000);
@@ -397,29 +405,30 @@ void NetNode::on(const Allocated& allocated, MnId) {
   changed_.notify_all();
 }
 
-Result<RemoteAddr, std::string> NetNode::allocate(MnId mn, const std::string& name, std::uint64_t bytes,
-                                                  const std::string& use) {
-  const std::uint64_t ask = unguessable_number();
-  const Allocate message{ask, name, bytes, use};
+Result<Node::Memory, std::string> NetNode::ask_for(MnId mn, Allocate message) {
+  message.ask = unguessable_number();
   hub_.post([this, mn, message] {
     const bool is_there = mn.value < mns_.size() && !mns_[mn.value].address.empty();
     if (is_there) return hub_.send(mns_[mn.value].line, frame_of(message));
     on(Allocated{.ask = message.ask, .error = "it is not there"}, mn);
   });
   std::unique_lock guard{mutex_};
-  if (!changed_.wait_for(guard, as_chrono(config_.patience), [&] { return allocated_.contains(ask); }))
+  if (!changed_.wait_for(guard, as_chrono(config_.patience),
+                         [&] { return allocated_.contains(message.ask); }))
     return Failure{fmt::format("memory node {} does not answer", mn.value)};
-  const Allocated answer = allocated_.extract(ask).mapped();
+  const Allocated answer = allocated_.extract(message.ask).mapped();
   if (!answer.error.empty()) return Failure{fmt::format("memory node {}: {}", mn.value, answer.error)};
-  return RemoteAddr{mn, answer.offset};
+  return Memory{{mn, answer.offset}, answer.bytes, answer.incarnation};
 }
 
-Result<RemoteAddr, std::string> NetNode::allocate_locks(MnId mn, const std::string& name,
-                                                        std::uint64_t count) {
-  if (count > (std::uint64_t{1} << 48) / lock_shape().bytes())
-    return Failure{fmt::format("{} locks are more than a memory node can have", count)};
-  return allocate(mn, name, count * lock_shape().bytes(),
-                  fmt::format("{} locks for {} members", count, shape_.members));
+Result<Node::Memory, std::string> NetNode::allocate(MnId mn, const std::string& name,
+                                                    std::uint64_t bytes, const std::string& use) {
+  if (bytes == 0) return Failure{fmt::format("'{}': an allocation has a size", name)};
+  return ask_for(mn, {0, name, bytes, use});
+}
+
+Result<Node::Memory, std::string> NetNode::find(MnId mn, const std::string& name) {
+  return ask_for(mn, {0, name, 0, {}});
 }
 
 // ---------------------------------------------------------------- connections between workers

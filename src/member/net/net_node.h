@@ -50,7 +50,7 @@ class NetMembership final : public Membership {
   std::uint32_t worker_;
   Member self_;
   View view_;
-  bool evicted_ = false;
+  std::atomic<bool> evicted_ = false;  // read from any thread
   std::uint64_t asks_ = 0;
   std::map<std::uint64_t, std::coroutine_handle<>> asking_;
   std::vector<ViewListener*> listeners_;
@@ -97,12 +97,17 @@ class NetNode final : public Node,
     hub_.post([this] { link_->give_up(); });
   }
 
-  // Memory on a memory node, by name: made, and zeroed, if there is none. Waits. An error says what is wrong.
-  Result<RemoteAddr, std::string> allocate(MnId mn, const std::string& name, std::uint64_t bytes,
-                                           const std::string& use);
-  // The same for so many locks, free at first: where the first of them lies, the others lock_shape().bytes() apart.
-  Result<RemoteAddr, std::string> allocate_locks(MnId mn, const std::string& name, std::uint64_t count);
-  LockShape lock_shape() const { return {shape_.members, shape_.members, QueueLayout::owner}; }
+  Result<Memory, std::string> allocate(MnId mn, const std::string& name, std::uint64_t bytes,
+                                       const std::string& use) override;
+  Result<Memory, std::string> find(MnId mn, const std::string& name) override;
+  void mean_only(MnId mn, std::uint32_t incarnation) override { meant_[mn.value].store(incarnation); }
+  std::uint32_t meant(MnId mn) const override { return meant_[mn.value].load(); }
+  std::uint32_t members() const override { return shape_.members; }
+  std::uint32_t workers() const override { return config_.workers; }
+  bool reaches(RemoteAddr addr, std::uint64_t words) const override {
+    constexpr std::uint64_t kEnd = std::uint64_t{1} << 48;
+    return addr.mn.value < kMnsMax && addr.offset < kEnd && words < kEnd / 8;
+  }
 
  private:
   friend class NetMembership;
@@ -135,6 +140,7 @@ class NetNode final : public Node,
   void on(const Attached& attached, MnId mn);
   void on(const Relay& relay, MnId mn);
   void on(const Allocated& allocated, MnId mn);
+  Result<Memory, std::string> ask_for(MnId mn, Allocate message);
   void on(const Refused& refused, MnId mn);
 
   // From any thread:
@@ -163,6 +169,7 @@ class NetNode final : public Node,
   std::vector<std::unique_ptr<net::Port>> ports_;            // by worker
   std::vector<std::unique_ptr<net::NetEndpoint>> endpoints_;
   std::array<std::atomic<std::uint32_t>, kMnsMax> incarnations_{};
+  std::array<std::atomic<std::uint32_t>, kMnsMax> meant_{};
 
   // Of the hub's thread:
   ClusterState state_;
@@ -184,6 +191,7 @@ class NetNode final : public Node,
 
   std::thread dispatcher_;
   int dispatcher_rung_ = -1;
+  std::unique_ptr<std::atomic<bool>[]> watched_;  // by worker: the dispatcher waits for its transport
   std::atomic<bool> stopping_{false};
 };
 

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/check.h"
 #include "base/futex.h"
+#include "shm/names.h"
 
 namespace declock::member {
 namespace {
@@ -202,6 +204,27 @@ void ComputeNode::leave() {
   // An error: somebody else is a member.
   if (config_.remove_when_last)
     (void)shm::remove_cluster(config_.cluster.directory, config_.cluster.name);
+}
+
+namespace {
+
+Result<Node::Memory, std::string> as_memory(MnId mn, const Result<shm::Named, std::string>& named) {
+  if (!named) return Failure{named.error()};
+  return Node::Memory{{mn, named->offset}, named->bytes, 1};
+}
+
+}  // namespace
+
+Result<Node::Memory, std::string> ComputeNode::allocate(MnId mn, const std::string& name,
+                                                        std::uint64_t bytes, const std::string& use) {
+  if (bytes == 0 || bytes % 8 != 0) {
+    return Failure{fmt::format("'{}': an allocation has a size in whole words of 8 bytes", name)};
+  }
+  return as_memory(mn, shm::find_or_make(cluster_, mn, name, bytes, use));
+}
+
+Result<Node::Memory, std::string> ComputeNode::find(MnId mn, const std::string& name) {
+  return as_memory(mn, shm::find(cluster_, mn, name));
 }
 
 // Who is a member, as far as the watcher has seen.

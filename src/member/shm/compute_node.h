@@ -39,7 +39,7 @@ class ShmMembership final : public Membership {
   const shm::Cluster& cluster_;
   Member self_;
   View view_;
-  bool evicted_ = false;
+  std::atomic<bool> evicted_ = false;  // read from any thread
   std::vector<ViewListener*> listeners_;
 };
 
@@ -69,10 +69,15 @@ class ComputeNode final : public Node {
 
   const shm::Cluster& cluster() const { return cluster_; }
   const Member& self() const override { return self_; }
-  std::uint32_t workers() const { return cluster_.shape().workers; }
+  std::uint32_t workers() const override { return cluster_.shape().workers; }
+  bool reaches(RemoteAddr addr, std::uint64_t words) const override { return cluster_.holds(addr, words); }
   shm::ShmWorker& worker(std::uint32_t i) override { return *workers_[i]; }
   Membership& membership(std::uint32_t worker) override { return *memberships_[worker]; }
   shm::ShmEndpoint& endpoint(std::uint32_t i) override { return *endpoints_[i]; }
+  std::uint32_t members() const override { return cluster_.shape().members; }
+  Result<Memory, std::string> allocate(MnId mn, const std::string& name, std::uint64_t bytes,
+                                       const std::string& use) override;
+  Result<Memory, std::string> find(MnId mn, const std::string& name) override;
 
  private:
   ComputeNode(shm::Cluster cluster, SlotLock lock, const Member& self, const Config& config);

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "shm/cluster.h"
 
 namespace declock::member {

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "base/result.h"
+#include "declock/result.h"
 #include "layout/ids.h"
 
 namespace declock::member {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/result.h"
+#include "declock/result.h"
 #include "base/time.h"
 #include "member_zk/zk_url.h"
 #include "wire/secret.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/result.h"
+#include "declock/result.h"
 
 namespace declock::member {
 

@@ -1,34 +1,53 @@
-// Task<T>: a coroutine that starts when it is awaited (or started, at the root) and gives a T.
+// Task<T>: a coroutine that starts when it is awaited, or run by Client::run(), and gives a T or throws.
 //
-// A coroutine that returns a Task takes its frame from the pool of its first parameter (for a member
-// function: of the object), which must have `FramePool& frames()`. Destroying a Task destroys the
-// coroutine where it stands; what it waits for is told so by the destructors in its frame.
-#pragma once
+//   declock::Task<int> answer() { co_return 42; }
+//   int a = co_await answer();
+//
+// Destroying a Task destroys the coroutine where it stands; what it waits for is told so by the destructors in its
+// frame.
+//
+// Thread-safety: none. A Task is used from one thread at a time.
+#ifndef DECLOCK_TASK_H
+#define DECLOCK_TASK_H
 
+#include <concepts>
 #include <coroutine>
 #include <cstddef>
 #include <exception>
 #include <optional>
 #include <utility>
 
-#include "base/check.h"
-#include "runtime/frame_pool.h"
+#include "declock/config.h"
 
 namespace declock {
 
 template <class T>
-class Task;
+class [[nodiscard]] Task;
 
 namespace detail {
 
+DECLOCK_EXPORT void* allocate_frame(std::size_t bytes);
+DECLOCK_EXPORT void free_frame(void* frame) noexcept;
+[[noreturn]] DECLOCK_EXPORT void bad_task_access();
+
+// Inside the library a coroutine takes its frame from the pool of its first parameter (for a member function: of the
+// object), if that has one.
+template <class Owner>
+concept HasFrames = requires(Owner& owner, std::size_t bytes) {
+  { owner.frames().allocate(bytes) } -> std::same_as<void*>;
+};
+
 struct PromiseBase {
   std::coroutine_handle<> continuation = std::noop_coroutine();
+  std::exception_ptr error{};
 
   template <class Owner, class... Rest>
+  requires HasFrames<Owner>
   static void* operator new(std::size_t size, Owner&& owner, Rest&&...) {
     return owner.frames().allocate(size);
   }
-  static void operator delete(void* frame) { FramePool::deallocate(frame); }
+  static void* operator new(std::size_t size) { return allocate_frame(size); }
+  static void operator delete(void* frame) { free_frame(frame); }
 
   std::suspend_always initial_suspend() const noexcept { return {}; }
 
@@ -42,8 +61,10 @@ struct PromiseBase {
   };
   Finish final_suspend() const noexcept { return {}; }
 
-  // Errors travel as Result; an exception here is a mistake in the code.
-  void unhandled_exception() const noexcept { std::terminate(); }
+  void unhandled_exception() noexcept { error = std::current_exception(); }
+  void rethrow() const {
+    if (error) std::rethrow_exception(error);
+  }
 };
 
 template <class T>
@@ -54,14 +75,17 @@ struct Promise : PromiseBase {
   void return_value(U&& v) {
     value.emplace(std::forward<U>(v));
   }
-  T take() { return std::move(*value); }
+  T take() {
+    rethrow();
+    return std::move(*value);
+  }
 };
 
 template <>
 struct Promise<void> : PromiseBase {
   Task<void> get_return_object();
   void return_void() const {}
-  void take() const {}
+  void take() const { rethrow(); }
 };
 
 }  // namespace detail
@@ -90,9 +114,9 @@ class [[nodiscard]] Task {
   void start() { handle_.resume(); }
   bool done() const { return handle_.done(); }
 
-  // REQUIRES: done().
+  // What it gave, or throws what it threw. REQUIRES: done().
   T take() {
-    CHECK(done());
+    if (!done()) detail::bad_task_access();
     return handle_.promise().take();
   }
 
@@ -125,3 +149,5 @@ inline Task<void> Promise<void>::get_return_object() {
 
 }  // namespace detail
 }  // namespace declock
+
+#endif

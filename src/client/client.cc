@@ -1,0 +1,287 @@
+#include "declock/client.h"
+
+#include <new>
+
+#include "base/check.h"
+#include "client/core.h"
+
+namespace declock {
+namespace {
+
+using client::Core;
+using client::Held;
+using client::Lane;
+
+static_assert(std::is_trivially_copyable_v<Held>);
+
+// For as long as an operation of a client is under way: closing, and the client's end, wait for it.
+class Operating {
+ public:
+  explicit Operating(Lane& lane) : lane_(lane) { lane_.operations += 1; }
+  Operating(const Operating&) = delete;
+  Operating& operator=(const Operating&) = delete;
+  ~Operating() { lane_.operations -= 1; }
+
+ private:
+  Lane& lane_;
+};
+
+// A coroutine that a client awaits: work() on its lane, and then inside its run().
+template <class T, class Work>
+Task<T> operate(Lane& lane, Work work) {
+  std::optional<T> result;
+  {
+    const Operating under_way{lane};
+    result.emplace(co_await work(lane));
+  }
+  co_await lane.inside();
+  co_return std::move(*result);
+}
+
+template <class T>
+Task<T> refuse(Lane&, Errc why) {
+  co_return Failure{why};
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- guards
+
+Guard::Guard(std::shared_ptr<Core> core, Lane& lane, const LockRef& lock, const Held& held)
+    : core_(std::move(core)), lane_(&lane), lock_(lock) {
+  static_assert(sizeof(Held) <= sizeof held_ && alignof(Held) <= 8);
+  new (held_.data()) Held{held};
+}
+
+Guard::Guard(Guard&& other) noexcept
+    : core_(std::move(other.core_)), lane_(other.lane_), lock_(other.lock_), held_(other.held_) {}
+
+Guard& Guard::operator=(Guard&& other) noexcept {
+  if (this == &other) return *this;
+  unlock_behind();
+  core_ = std::move(other.core_);
+  lane_ = other.lane_;
+  lock_ = other.lock_;
+  held_ = other.held_;
+  return *this;
+}
+
+Guard::~Guard() {
+  unlock_behind();
+}
+
+Held& Guard::held() {
+  return *std::launder(reinterpret_cast<Held*>(held_.data()));
+}
+const Held& Guard::held() const {
+  return *std::launder(reinterpret_cast<const Held*>(held_.data()));
+}
+
+Mode Guard::mode() const {
+  return held().hold.mode;
+}
+
+void Guard::unlock_behind() noexcept {
+  const std::shared_ptr<Core> core = std::move(core_);
+  core_ = nullptr;
+  if (core == nullptr || core->is_closed()) return;
+  if (!lane_->worker.is_run_here()) return core->release_behind(lock_, held());
+  if (!lane_->release_at_once(lock_, held())) lane_->release_behind(lock_, held());
+}
+
+Task<Result<void>> Guard::release(RemoteAddr to, std::span<const std::uint64_t> words) {
+  CHECK(owns_lock());
+  const std::shared_ptr<Core> core = std::move(core_);
+  core_ = nullptr;
+  if (core->is_closed()) return refuse<Result<void>>(*lane_, Errc::closed);
+  CHECK(lane_->worker.is_run_here());
+  const Errc bad = words.empty() ? Errc::ok : core->check(to, words.size());
+  return operate<Result<void>>(
+      *lane_, [lock = lock_, held = held(), to, words, bad](Lane& lane) -> Task<Result<void>> {
+        return [](Lane& on, LockRef l, Held h, Lane::Write write, Errc wrong) -> Task<Result<void>> {
+          if (wrong != Errc::ok) write = {};  // released in any case
+          const Result<void> released = co_await Lane::release(on, l, h, write);
+          if (wrong != Errc::ok) co_return Failure{wrong};
+          co_return released;
+        }(lane, lock, held, {to, words}, bad);
+      });
+}
+
+Task<Result<void>> Guard::start_read(RemoteAddr from, std::span<std::uint64_t> words) {
+  CHECK(owns_lock());
+  const Errc bad = core_->check(from, words.size());
+  if (bad != Errc::ok) return refuse<Result<void>>(*lane_, bad);
+  CHECK(lane_->worker.is_run_here());
+  // Another memory node has incarnations of its own.
+  const std::uint32_t incarnation = from.mn == lock_.at.mn ? held().hold.mn_incarnation : 0;
+  return operate<Result<void>>(*lane_,
+                               [=](Lane& lane) { return Lane::read(lane, from, words, incarnation); });
+}
+
+Task<Result<void>> Guard::start_write(RemoteAddr to, std::span<const std::uint64_t> words) {
+  CHECK(owns_lock());
+  const Errc bad = core_->check(to, words.size());
+  if (bad != Errc::ok) return refuse<Result<void>>(*lane_, bad);
+  CHECK(lane_->worker.is_run_here());
+  const std::uint32_t incarnation = to.mn == lock_.at.mn ? held().hold.mn_incarnation : 0;
+  return operate<Result<void>>(*lane_,
+                               [=](Lane& lane) { return Lane::write(lane, to, words, incarnation); });
+}
+
+Task<Result<Token>> Guard::start_token() {
+  CHECK(owns_lock() && mode() == Mode::exclusive);
+  if (core_->is_closed()) return refuse<Result<Token>>(*lane_, Errc::closed);
+  CHECK(lane_->worker.is_run_here());
+  return operate<Result<Token>>(*lane_,
+                                [hold = held().hold](Lane& lane) { return Lane::token(lane, hold); });
+}
+
+// ---------------------------------------------------------------- clients
+
+Client::Client(std::shared_ptr<Core> core, Lane& lane) : core_(std::move(core)), lane_(&lane) {}
+
+Client::Client(Client&& other) noexcept
+    : core_(std::move(other.core_)), lane_(std::exchange(other.lane_, nullptr)) {}
+
+Client& Client::operator=(Client&& other) noexcept {
+  if (this == &other) return *this;
+  give_back();
+  core_ = std::move(other.core_);
+  lane_ = std::exchange(other.lane_, nullptr);
+  return *this;
+}
+
+Client::~Client() {
+  give_back();
+}
+
+void Client::give_back() {
+  Lane* lane = std::exchange(lane_, nullptr);
+  if (lane == nullptr || core_->is_closed()) return;
+  // Coroutines of the application do not go on; what they wait for must be over before their frames are gone.
+  lane->worker.run_until([&] { return lane->operations == 0; });
+  lane->worker.run_until([&] {
+    lane->ready.clear();
+    lane->fresh.clear();
+    lane->spawned.clear();
+    lane->thrown = nullptr;
+    return true;
+  });
+  lane->is_of_client.store(false);
+}
+
+void Client::spawn(Task<void> task) {
+  lane_->fresh.push_back(std::move(task));
+}
+
+namespace {
+
+// What a spawned coroutine throws is kept for run_all().
+Task<void> keep_what_it_throws(Lane& lane, Task<void> task) {
+  try {
+    const Task<void> mine = std::move(task);  // destroyed as soon as it is done
+    co_await std::move(const_cast<Task<void>&>(mine));
+  } catch (...) {
+    if (lane.thrown == nullptr) lane.thrown = std::current_exception();
+  }
+}
+
+}  // namespace
+
+void Client::drive_until(bool (*done)(void*), void* argument) {
+  Lane& lane = *lane_;
+  if (core_->is_closed()) {
+    // Nothing can be waited for any more: every operation is over at once.
+    while (!done(argument)) {
+    }
+    return;
+  }
+  lane.worker.run_until([&] {
+    lane.is_inside_run = true;
+    std::vector<std::coroutine_handle<>> ready;
+    ready.swap(lane.ready);
+    for (const std::coroutine_handle<> coroutine : ready) coroutine.resume();
+    std::vector<Task<void>> fresh;
+    fresh.swap(lane.fresh);
+    for (Task<void>& task : fresh) lane.spawned.spawn(keep_what_it_throws(lane, std::move(task)));
+    const bool is_done = done(argument) && lane.fresh.empty();
+    lane.is_inside_run = !is_done;
+    return is_done;
+  });
+}
+
+void Client::run_all() {
+  drive([&] { return lane_->fresh.empty() && lane_->spawned.running() == 0; });
+  if (lane_->thrown != nullptr) std::rethrow_exception(std::exchange(lane_->thrown, nullptr));
+}
+
+namespace {
+
+Task<Result<Guard>> lock_on(Lane& lane, std::shared_ptr<Core> core, client::Wanted wanted,
+                            Guard (*make)(std::shared_ptr<Core>, Lane&, const LockRef&, const Held&)) {
+  hier::HierLock<> client{lane.locks};
+  const bool plain = wanted.patience == client::Wanted::Patience::forever && wanted.words.empty() &&
+                     !wanted.stop.stop_possible();
+  if (plain) {
+    if (const std::optional<Held> held = lane.acquire_at_once(wanted.lock, wanted.mode, client)) {
+      co_return make(core, lane, wanted.lock, *held);
+    }
+  }
+  const Result<Held> held = co_await Lane::acquire(lane, wanted, client);
+  if (!held) co_return Failure{held.error()};
+  co_return make(core, lane, wanted.lock, *held);
+}
+
+}  // namespace
+
+Task<Result<Guard>> Client::start_lock(Request request) {
+  Errc bad = core_->check(request.lock);
+  if (bad == Errc::ok && !request.words.empty()) bad = core_->check(request.from, request.words.size());
+  if (bad != Errc::ok) return refuse<Result<Guard>>(*lane_, bad);
+  CHECK(lane_->worker.is_run_here());
+  client::Wanted wanted{.lock = request.lock,
+                        .mode = request.mode,
+                        .patience = static_cast<client::Wanted::Patience>(request.patience),
+                        .deadline = Time{request.deadline_ns},
+                        .stop = request.stop,
+                        .from = request.from,
+                        .words = request.words};
+  const auto make = [](std::shared_ptr<Core> core, Lane& lane, const LockRef& lock, const Held& held) {
+    return Guard{std::move(core), lane, lock, held};
+  };
+  return operate<Result<Guard>>(
+      *lane_, [core = core_, wanted, make](Lane& lane) { return lock_on(lane, core, wanted, make); });
+}
+
+Task<Result<void>> Client::start_read(RemoteAddr from, std::span<std::uint64_t> words) {
+  const Errc bad = core_->check(from, words.size());
+  if (bad != Errc::ok) return refuse<Result<void>>(*lane_, bad);
+  CHECK(lane_->worker.is_run_here());
+  return operate<Result<void>>(*lane_, [=](Lane& lane) { return Lane::read(lane, from, words, 0); });
+}
+
+Task<Result<void>> Client::start_write(RemoteAddr to, std::span<const std::uint64_t> words) {
+  const Errc bad = core_->check(to, words.size());
+  if (bad != Errc::ok) return refuse<Result<void>>(*lane_, bad);
+  CHECK(lane_->worker.is_run_here());
+  return operate<Result<void>>(*lane_, [=](Lane& lane) { return Lane::write(lane, to, words, 0); });
+}
+
+namespace {
+
+Task<bool> sleep_on(Lane& lane, std::int64_t until_ns) {
+  co_await lane.worker.sleep_for(Time{until_ns} - lane.worker.now());
+  co_return true;
+}
+Task<void> sleep_inside(Lane& lane, std::int64_t until_ns) {
+  (void)co_await operate<bool>(lane, [until_ns](Lane& on) { return sleep_on(on, until_ns); });
+}
+
+}  // namespace
+
+Task<void> Client::start_sleep(std::int64_t until_ns) {
+  CHECK(core_->is_closed() || lane_->worker.is_run_here());
+  return sleep_inside(*lane_, until_ns);
+}
+
+}  // namespace declock

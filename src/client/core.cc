@@ -1,0 +1,363 @@
+#include "client/core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "base/futex.h"
+#include "metrics/endpoint.h"
+
+namespace declock::client {
+namespace {
+
+// How long a waiter waits before it asks itself whether somebody failed.
+constexpr Duration kLockPatience = milliseconds(20);
+
+hier::Policy policy_of(const Options& options) {
+  hier::Policy policy;
+  policy.slack = microseconds(options.slack_us);
+  switch (options.fairness) {
+    case Fairness::task_fair:
+      policy.kind = hier::PolicyKind::task_fair;
+      break;
+    case Fairness::phase_fair:
+      policy.kind = hier::PolicyKind::phase_fair;
+      break;
+    case Fairness::slack:
+      policy.kind = hier::PolicyKind::slack;
+      break;
+  }
+  return policy;
+}
+
+std::vector<hier::Station> stations_of(member::Node& node, std::uint32_t workers) {
+  std::vector<hier::Station> stations;
+  for (std::uint32_t i = 0; i < workers; ++i) {
+    stations.push_back({&node.endpoint(i), &node.membership(i)});
+  }
+  return stations;
+}
+
+}  // namespace
+
+Core::Core(Target target, std::unique_ptr<member::Node> node)
+    : target_(std::move(target)), node_(std::move(node)) {
+  const std::uint32_t workers = node_->workers();
+  lock_bytes_ = node_->lock_shape().bytes();
+  locks_ = std::make_unique<hier::Node<>>(
+      node_->lock_shape(), policy_of(target_.options),
+      cql::Options{.patience = kLockPatience, .outlives_restarts = false},
+      stations_of(*node_, workers));
+  for (std::uint32_t i = 0; i < workers; ++i) {
+    lanes_.push_back(std::make_unique<Lane>(*this, i, *node_, locks_->worker(i)));
+  }
+  // Tables that every cluster has, 0 and 1.
+  tables_.push_back({"(embedded)", {}});
+  tables_.push_back({"(names)", {}});
+}
+
+Core::~Core() {
+  (void)close();
+}
+
+void Core::start() {
+  for (const auto& lane : lanes_) {
+    lane->recorder.trace(trace_.get());
+    locks_->worker(lane->number).cql().start_patrol();
+  }
+  node_->start();
+  start_duties(false);
+}
+
+// What lane 0 does beside: reports, and keeping its clock in step. Again after memory node 0 has restarted.
+void Core::start_duties(bool again) {
+  std::optional<member::Node::Memory> board;
+  std::optional<member::Node::Memory> clock;
+  if (target_.options.publish) {
+    const auto made = node_->allocate(MnId{0}, std::string{kBoardName},
+                                      node_->members() * sizeof(Report), "reports of processes");
+    if (made) board = *made;
+  }
+  if (target_.fabric != Target::Fabric::shm) {  // clocks of one machine agree
+    const auto made = node_->allocate(MnId{0}, "declock/clock", 8, "a clock");
+    if (made) clock = *made;
+  }
+  Lane& first = *lanes_[0];
+  const auto start = [this, &first, board, clock] {
+    board_ = board;
+    duties_.emplace(first.frames());
+    duties_->spawn(keep_reporting(first, *this));
+    if (clock) duties_->spawn(locks_->clock().keep_in_step(clock->at, clock->mn_incarnation));
+    return true;
+  };
+  if (again) {
+    run_on(first.worker, start);
+  } else {
+    first.worker.run_until(start);
+  }
+}
+
+// A name was looked up on this incarnation of a memory node. If it is another than before, whatever this process knows
+// of the memory node is void, and other things lie there: nothing that was begun before may reach it.
+Result<void, Error> Core::mean_only(const member::Node::Memory& memory) {
+  const MnId mn = memory.at.mn;
+  const std::lock_guard guard{restart_mutex_};
+  const std::uint32_t before = node_->meant(mn);
+  if (before == memory.mn_incarnation) return {};
+  if (before != 0) {
+    node_->mean_only(mn, member::Node::kNoIncarnation);
+    const Time until = monotonic_now() + milliseconds(target_.options.patience_ms);
+    // Acquisitions end with mn_restarted as soon as they reach for the memory node.
+    const auto anybody_waits = [&] {
+      return std::any_of(lanes_.begin(), lanes_.end(),
+                         [&](const auto& lane) { return lane->waiting_on(mn) > 0; });
+    };
+    while (anybody_waits()) {
+      if (monotonic_now() > until) {
+        return Failure{
+            Error{Errc::mn_restarted, fmt::format("memory node {} has restarted, and threads still "
+                                                  "wait for locks that were there",
+                                                  mn.value)}};
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  node_->mean_only(mn, memory.mn_incarnation);
+  if (before != 0 && mn == MnId{0}) start_duties(true);
+  return {};
+}
+
+// ---------------------------------------------------------------- calls
+
+Lane& Core::lane_of_this_thread() {
+  // Threads are spread over the lanes in the order in which they first come.
+  static std::atomic<std::uint32_t> threads{0};
+  thread_local const std::uint32_t number = threads.fetch_add(1);
+  for (std::size_t i = 0;; ++i) {  // ends: a lane is never a client's
+    Lane& lane = *lanes_[(number + i) % lanes_.size()];
+    if (!lane.is_of_client.load(std::memory_order_relaxed)) return lane;
+  }
+}
+
+template <class Step>
+bool Core::try_here(Step step) {
+  const std::uint32_t first = lane_of_this_thread().number;
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = *lanes_[(first + i) % lanes_.size()];
+    if (lane.is_of_client.load(std::memory_order_relaxed)) continue;
+    if (lane.worker.try_run_until([&] { return step(lane); })) return true;
+  }
+  return false;
+}
+
+namespace {
+
+// A call that another thread carries out.
+template <class T>
+struct HandedOver {
+  std::binary_semaphore done{0};
+  std::optional<T> result;
+};
+
+template <class T, class Make>
+Task<void> carry_out(Lane& lane, Make& make, HandedOver<T>& call) {
+  call.result.emplace(co_await make(lane));
+  call.done.release();
+}
+
+template <class T, class Make>
+T hand_over(Lane& lane, Make& make) {
+  HandedOver<T> call;
+  run_on(lane.worker, [&] { lane.behind.spawn(carry_out(lane, make, call)); });
+  call.done.acquire();
+  return std::move(*call.result);
+}
+
+}  // namespace
+
+template <class Make>
+auto Core::run(Make make) -> decltype(make(std::declval<Lane&>()).take()) {
+  using T = decltype(make(std::declval<Lane&>()).take());
+  std::optional<Task<T>> task;
+  std::optional<T> result;
+  const bool here = try_here([&](Lane& lane) {
+    if (!task) {
+      task.emplace(make(lane));
+      task->start();
+    }
+    if (!task->done()) return false;
+    result.emplace(task->take());
+    task.reset();  // here: its frame is the worker's
+    return true;
+  });
+  return here ? std::move(*result) : hand_over<T>(lane_of_this_thread(), make);
+}
+
+Errc Core::check(RemoteAddr addr, std::uint64_t words) const {
+  if (closed_.load(std::memory_order_relaxed)) return Errc::closed;
+  return addr.offset % 8 == 0 && words > 0 && node_->reaches(addr, words) ? Errc::ok
+                                                                          : Errc::invalid_argument;
+}
+
+Result<Held> Core::acquire(const Wanted& wanted) {
+  Errc bad = check(wanted.lock);
+  if (bad == Errc::ok && !wanted.words.empty()) bad = check(wanted.from, wanted.words.size());
+  if (bad != Errc::ok) return Failure{bad};
+  const bool plain = wanted.patience == Wanted::Patience::forever && wanted.words.empty() &&
+                     !wanted.stop.stop_possible();
+  std::optional<hier::HierLock<>> client;
+  std::optional<Task<Result<Held>>> task;
+  std::optional<Result<Held>> result;
+  const bool here = try_here([&](Lane& lane) {
+    if (!client) {
+      client.emplace(lane.locks);
+      if (plain) {
+        if (const std::optional<Held> held = lane.acquire_at_once(wanted.lock, wanted.mode, *client)) {
+          result.emplace(*held);
+          return true;
+        }
+      }
+      task.emplace(Lane::acquire(lane, wanted, *client));
+      task->start();
+    }
+    if (!task->done()) return false;
+    result.emplace(task->take());
+    task.reset();
+    return true;
+  });
+  if (here) return *result;
+  Lane& lane = lane_of_this_thread();
+  client.emplace(lane.locks);
+  const auto make = [&](Lane& on) { return Lane::acquire(on, wanted, *client); };
+  return hand_over<Result<Held>>(lane, make);
+}
+
+Result<void> Core::release(const LockRef& lock, const Held& held, Lane::Write write) {
+  Errc bad = write.words.empty() ? check(lock) : check(write.to, write.words.size());
+  if (bad == Errc::closed) return Failure{bad};
+  if (bad != Errc::ok) write = {};  // released in any case
+  const Result<void> released = run([&](Lane& lane) { return Lane::release(lane, lock, held, write); });
+  if (bad != Errc::ok) return Failure{bad};
+  return released;
+}
+
+void Core::release_behind(const LockRef& lock, const Held& held) noexcept {
+  if (is_closed()) return;  // closing has given the lock up
+  const bool here = try_here([&](Lane& lane) {
+    if (!lane.release_at_once(lock, held)) lane.release_behind(lock, held);
+    return true;
+  });
+  if (here) return;
+  Lane& lane = lane_of_this_thread();
+  run_on(lane.worker, [&lane, lock, held] { lane.release_behind(lock, held); });
+}
+
+Result<void> Core::read(RemoteAddr from, std::span<std::uint64_t> words, std::uint32_t incarnation) {
+  const Errc bad = check(from, words.size());
+  if (bad != Errc::ok) return Failure{bad};
+  return run([&](Lane& lane) { return Lane::read(lane, from, words, incarnation); });
+}
+
+Result<void> Core::write(RemoteAddr to, std::span<const std::uint64_t> words,
+                         std::uint32_t incarnation) {
+  const Errc bad = check(to, words.size());
+  if (bad != Errc::ok) return Failure{bad};
+  return run([&](Lane& lane) { return Lane::write(lane, to, words, incarnation); });
+}
+
+Result<Token> Core::token(const Hold& hold) {
+  if (is_closed()) return Failure{Errc::closed};
+  return run([&](Lane& lane) { return Lane::token(lane, hold); });
+}
+
+namespace {
+
+Task<bool> knows(Lane& lane, Slot slot, std::uint64_t incarnation) {
+  const member::Member* found = lane.membership.known().find(slot);
+  co_return found != nullptr && found->incarnation.value == incarnation;
+}
+
+}  // namespace
+
+bool Core::is_member(Slot slot, std::uint64_t incarnation) {
+  return run([&](Lane& lane) { return knows(lane, slot, incarnation); });
+}
+
+void Core::release_failed(const LockRef& lock, Errc error) {
+  if (target_.options.on_release_error) return target_.options.on_release_error(lock, error);
+  const std::string name = label(lock.at);
+  const std::lock_guard guard{mutex_};
+  if (!first_release_error_) {
+    first_release_error_ = {error, fmt::format("releasing {}: {}", name, to_string(error))};
+  }
+}
+
+Lane* Core::take_lane() {
+  // The first stays for threads, and for the library itself.
+  for (std::size_t i = lanes_.size(); i-- > 1;) {
+    bool free = false;
+    if (lanes_[i]->is_of_client.compare_exchange_strong(free, true)) return lanes_[i].get();
+  }
+  return nullptr;
+}
+
+bool Core::evicted() const {
+  return std::any_of(lanes_.begin(), lanes_.end(),
+                     [](const auto& lane) { return lane->membership.evicted(); });
+}
+
+// ---------------------------------------------------------------- closing
+
+// True: nothing is under way any more.
+bool Core::drain() {
+  const Time until = monotonic_now() + milliseconds(target_.options.patience_ms);
+  bool drained = true;
+  for (const auto& lane : lanes_) {
+    lane->worker.run_until([&] {
+      if (lane->number == 0) duties_.reset();
+      const bool done =
+          lane->operations == 0 && lane->behind.running() == 0 && lane->locks.running() == 0;
+      return done || monotonic_now() > until;
+    });
+    drained = drained && lane->behind.running() == 0 && lane->locks.running() == 0;
+  }
+  return drained;
+}
+
+Result<void, Error> Core::close() {
+  if (closed_.exchange(true)) return {};
+  metrics_.reset();
+  const bool drained = drain();
+  std::uint64_t held = 0;
+  for (const auto& lane : lanes_) held += lane->recorder.holding();
+  const bool evicted = this->evicted();
+  node_->stop();
+  for (const auto& lane : lanes_) {
+    lane->fresh.clear();
+    lane->spawned.clear();
+    lane->ready.clear();
+    lane->behind.clear();
+  }
+  std::string untraced;
+  if (trace_ != nullptr) {
+    const auto written = trace_->write([this](RemoteAddr lock) { return label(lock); });
+    if (!written) untraced = written.error();
+  }
+  locks_.reset();
+  const bool leaves = drained && held == 0 && !evicted;
+  if (leaves) node_->leave();
+  node_.reset();  // who has not left is dead from now on
+  if (first_release_error_) return Failure{*first_release_error_};
+  if (evicted) return Failure{Error{Errc::evicted, std::string{to_string(Errc::evicted)}}};
+  if (!leaves) {
+    return Failure{
+        Error{Errc::busy, fmt::format("{} locks were still held or under way; the cluster takes "
+                                      "this process for dead, and resets them",
+                                      held)}};
+  }
+  if (!untraced.empty()) return Failure{Error{Errc::unavailable, untraced}};
+  return {};
+}
+
+}  // namespace declock::client

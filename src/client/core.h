@@ -1,0 +1,127 @@
+// The membership of this process in a cluster: joins, holds the lanes, and runs the calls of threads on them.
+//
+// A call runs on the caller's own thread, as a worker that no other thread runs at the moment: no hop between threads. If all
+// are taken it is left to whoever runs one of them, and the caller sleeps meanwhile. What is not finished when a
+// thread leaves, such as a release that nobody waits for, the node's dispatcher finishes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <semaphore>
+#include <string>
+#include <vector>
+
+#include "client/lane.h"
+#include "client/uri.h"
+#include "declock/cluster.h"
+
+namespace declock::metrics {
+class Endpoint;
+}
+
+namespace declock::client {
+
+class Core {
+ public:
+  static Result<std::shared_ptr<Core>, Error> open(std::string_view uri, const Options& options);
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+  ~Core();
+
+  Result<void, Error> close();
+  bool is_closed() const { return closed_.load(); }
+
+  std::uint64_t lock_bytes() const { return lock_bytes_; }
+  bool is_tracing() const { return trace_ != nullptr; }
+
+  // Memory by name; locks of a table are counted under its number.
+  Result<LockRef, Error> named_lock(const std::string& name, MnId mn);
+  Result<LockTable, Error> lock_table(const std::string& name, std::uint64_t count, MnId mn);
+  Result<RemoteAddr, Error> allocate(const std::string& name, std::uint64_t bytes, MnId mn);
+  // Without making it: "orders/42", "orders[17]", "mn0+0x1000".
+  Result<LockRef, Error> find_lock(const std::string& text);
+  // The same, the other way round.
+  std::string label(RemoteAddr lock);
+
+  // From any thread. Errc::closed, Errc::invalid_argument, and what the lock says.
+  Result<Held> acquire(const Wanted& wanted);
+  Result<void> release(const LockRef& lock, const Held& held, Lane::Write write);
+  void release_behind(const LockRef& lock, const Held& held) noexcept;
+  Result<void> read(RemoteAddr from, std::span<std::uint64_t> words, std::uint32_t incarnation = 0);
+  Result<void> write(RemoteAddr to, std::span<const std::uint64_t> words,
+                     std::uint32_t incarnation = 0);
+  Result<Token> token(const Hold& hold);
+
+  // Nobody waited for this release.
+  void release_failed(const LockRef& lock, Errc error);
+  Errc check(RemoteAddr addr, std::uint64_t words) const;
+  // Is its memory node still the one that it was looked up on?
+  bool is_current(const LockRef& lock) const {
+    return lock.mn_incarnation == 0 || node_->meant(lock.at.mn) == lock.mn_incarnation;
+  }
+  Errc check(const LockRef& lock) const { return check(lock.at, lock_bytes_ / 8); }
+
+  // Null: none is left.
+  Lane* take_lane();
+
+  bool evicted() const;
+  Stats stats();
+  Result<std::vector<Report>, Error> reports();
+  Result<std::uint16_t, Error> serve_metrics(const std::string& host_port);
+
+ private:
+  Core(Target target, std::unique_ptr<member::Node> node);
+  void start();
+
+  struct Table {
+    std::string name;
+    LockTable locks;
+  };
+
+  // step(lane) until it is true, on this thread. False: every worker is run by somebody.
+  template <class Step>
+  bool try_here(Step step);
+  // What make(lane) gives, Task<T>.
+  template <class Make>
+  auto run(Make make) -> decltype(make(std::declval<Lane&>()).take());
+  Lane& lane_of_this_thread();
+
+  static Task<void> keep_reporting(Lane& lane, Core& core);
+  void start_duties(bool again);
+  Result<void, Error> mean_only(const member::Node::Memory& memory);
+  void look_at_view();
+  void fill_report();
+  bool is_member(Slot slot, std::uint64_t incarnation);
+  bool drain();
+
+  Target target_;
+  std::uint64_t lock_bytes_ = 0;
+  std::unique_ptr<member::Node> node_;
+  std::unique_ptr<hier::Node<>> locks_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::atomic<bool> closed_{false};
+  std::unique_ptr<TraceLog> trace_;
+  std::mutex metrics_mutex_;
+  std::unique_ptr<metrics::Endpoint> metrics_;
+  // Of the view that lane 0 knew lately.
+  Tally view_;
+  Tally members_;
+  Tally removals_;
+
+  std::mutex mutex_;                            // of what follows
+  std::vector<Table> tables_;                   // by number
+  std::map<std::uint64_t, std::string> names_;  // of locks, by packed address
+  std::optional<Error> first_release_error_;
+  std::mutex restart_mutex_;  // one at a time finds out that a memory node has restarted
+
+  // Of lane 0:
+  std::optional<TaskGroup> duties_;  // as long as the cluster is open
+  std::optional<member::Node::Memory> board_;
+  Report report_;
+};
+
+}  // namespace declock::client

@@ -1,0 +1,147 @@
+#include "client/lane.h"
+
+#include <memory>
+#include <utility>
+
+#include "client/core.h"
+
+namespace declock::client {
+namespace {
+
+// A coroutine that belongs to nobody: it destroys itself when it is done.
+struct Detached {
+  struct promise_type {
+    Detached get_return_object() { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }
+    std::suspend_always initial_suspend() const noexcept { return {}; }
+    std::suspend_never final_suspend() const noexcept { return {}; }
+    void return_void() const {}
+    void unhandled_exception() const noexcept { std::terminate(); }
+  };
+  std::coroutine_handle<promise_type> handle;
+};
+
+Detached call(std::function<void()> fn) {
+  fn();
+  co_return;
+}
+
+}  // namespace
+
+void run_on(ThreadWorker& worker, std::function<void()> fn) {
+  worker.make_ready(call(std::move(fn)).handle);
+}
+
+std::optional<Held> Lane::acquire_at_once(const LockRef& lock, Mode mode, hier::HierLock<>& client) {
+  const bool timed = recorder.times_this_one();
+  const Time called = timed ? worker.now() : Time{};
+  Held held;
+  if (!client.acquire_at_once(lock.at, mode, held.hold)) return {};
+  recorder.begins();
+  const bool waited = held.hold.expect_waiters;
+  recorder.acquired(lock, held, called.ns, timed ? worker.now().ns : 0,
+                    waited || core.is_tracing() ? 1 : Recorder::kOneIn, waited);
+  return held;
+}
+
+Task<Result<Held>> Lane::acquire(Lane& lane, Wanted wanted, hier::HierLock<>& client) {
+  const Time called = lane.worker.now();
+  lane.recorder.begins();
+  // Only with the lock in one message if they are on one memory node, and only where it is not given up.
+  Op look = Op::read(wanted.from, wanted.words, Purpose::data);
+  const bool along = !wanted.words.empty() && wanted.from.mn == wanted.lock.at.mn;
+  Result<Hold> hold = Failure{Errc::mn_restarted};
+  // First it is counted, then it looks (Core::mean_only() does the opposite): either it finds out that it came too late,
+  // or it is waited for.
+  lane.waiting_[wanted.lock.at.mn.value].fetch_add(1);
+  if (lane.core.is_current(wanted.lock)) {
+    hold = co_await wait(lane, wanted, client, along ? &look : nullptr);
+  }
+  lane.waiting_[wanted.lock.at.mn.value].fetch_sub(1);
+  if (!hold) {
+    lane.recorder.gave_up(wanted.lock, hold.error());
+    co_return Failure{hold.error()};
+  }
+  Held held{*hold};
+  const bool waited = hold->expect_waiters || hold->local_sequence > 0;
+  lane.recorder.acquired(wanted.lock, held, called.ns, lane.worker.now().ns, 1, waited);
+  Errc error = Errc::ok;
+  if (wanted.lock.mn_incarnation != 0 && wanted.lock.mn_incarnation != hold->mn_incarnation) {
+    error = Errc::mn_restarted;
+  } else if (!wanted.words.empty() && !(along && hold->object_read)) {
+    const Result<void> done = co_await read(lane, wanted.from, wanted.words, hold->mn_incarnation);
+    if (!done) error = done.error();
+  }
+  if (error == Errc::ok) co_return held;
+  (void)co_await release(lane, wanted.lock, held, {});  // the caller hears of the first error
+  co_return Failure{error};
+}
+
+Task<Result<Hold>> Lane::wait(Lane& lane, const Wanted& wanted, hier::HierLock<>& client, Op* object) {
+  const RemoteAddr at = wanted.lock.at;
+  if (wanted.patience == Wanted::Patience::none) co_return co_await client.try_acquire(at, wanted.mode);
+  const bool for_ever = wanted.patience == Wanted::Patience::forever;
+  if (for_ever && !wanted.stop.stop_possible())
+    co_return co_await client.acquire(at, wanted.mode, object);
+  if (wanted.stop.stop_requested()) co_return Failure{Errc::cancelled};
+  const Time deadline = for_ever ? ThreadWorker::kNever : wanted.deadline;
+  // A stop is requested from any thread, and carried out on this worker, if the client waits then.
+  const auto cancel = std::make_shared<hier::HierLock<>*>(&client);
+  const std::stop_callback on_stop{wanted.stop, [&lane, cancel] {
+                                     run_on(lane.worker, [cancel] {
+                                       if (*cancel != nullptr) (*cancel)->cancel();
+                                     });
+                                   }};
+  const Result<Hold> hold = co_await client.acquire_until(at, wanted.mode, deadline);
+  *cancel = nullptr;
+  co_return hold;
+}
+
+bool Lane::release_at_once(const LockRef& lock, const Held& held) {
+  const bool timed = held.since_ns != 0;
+  const std::int64_t began_ns = timed ? worker.now().ns : 0;
+  hier::HierLock<> client{locks};
+  if (!client.release_at_once(held.hold)) return false;
+  recorder.release_begins(lock, held, began_ns);
+  recorder.release_ends(lock, held, began_ns, timed ? worker.now().ns : 0, Errc::ok);
+  return true;
+}
+
+Task<Result<void>> Lane::release(Lane& lane, LockRef lock, Held held, Write write) {
+  const std::int64_t began_ns = lane.worker.now().ns;
+  lane.recorder.release_begins(lock, held, began_ns);
+  Result<void> written;
+  Op store = Op::write(write.to, write.words, Purpose::data);
+  store.incarnation = held.hold.mn_incarnation;
+  const bool along = !write.words.empty() && write.to.mn == lock.at.mn;
+  if (!write.words.empty() && !along) written = co_await Lane::write(lane, write.to, write.words, 0);
+  hier::HierLock<> client{lane.locks};
+  const Result<void> released = co_await client.release(held.hold, along ? &store : nullptr);
+  lane.recorder.release_ends(lock, held, began_ns, lane.worker.now().ns,
+                             released ? Errc::ok : released.error());
+  co_return written ? released : written;
+}
+
+Task<void> Lane::release_alone(Lane& lane, LockRef lock, Held held) {
+  const Result<void> released = co_await release(lane, lock, held, {});
+  if (!released) lane.core.release_failed(lock, released.error());
+}
+
+Task<Result<void>> Lane::read(Lane& lane, RemoteAddr from, std::span<std::uint64_t> words,
+                              std::uint32_t incarnation) {
+  Op look = Op::read(from, words, Purpose::data);
+  look.incarnation = incarnation;
+  co_return co_await post_until_known(lane.endpoint, look);
+}
+
+Task<Result<void>> Lane::write(Lane& lane, RemoteAddr to, std::span<const std::uint64_t> words,
+                               std::uint32_t incarnation) {
+  Op store = Op::write(to, words, Purpose::data);
+  store.incarnation = incarnation;
+  co_return co_await post_until_known(lane.endpoint, store);
+}
+
+Task<Result<Token>> Lane::token(Lane& lane, Hold hold) {
+  co_return co_await lane.locks.token(hold);
+}
+
+}  // namespace declock::client

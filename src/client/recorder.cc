@@ -1,0 +1,134 @@
+#include "client/recorder.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace declock::client {
+
+void Recorder::LatencyCounts::add(std::int64_t ns, std::uint32_t counts) {
+  const auto value = static_cast<std::uint64_t>(std::max<std::int64_t>(ns, 0));
+  const auto bucket = static_cast<std::size_t>(std::bit_width(value / Latency::below_ns(0)));
+  buckets[std::min(bucket, Latency::kBuckets - 1)].add(counts);
+  sum_ns.add(value * counts);
+}
+
+void Recorder::LatencyCounts::add_to(Latency& latency) const {
+  for (std::size_t i = 0; i < Latency::kBuckets; ++i) latency.buckets[i] += buckets[i].get();
+  latency.sum_ns += sum_ns.get();
+}
+
+Recorder::Table& Recorder::table(const LockRef& lock) {
+  std::atomic<Table*>& at = tables_[std::min(lock.table, kTables - 1)];
+  Table* table = at.load(std::memory_order_relaxed);  // only its worker writes it
+  if (table != nullptr) return *table;
+  own_tables_.push_back(std::make_unique<Table>());
+  // Release: who finds it reads its zeros.
+  at.store(own_tables_.back().get(), std::memory_order_release);
+  return *own_tables_.back();
+}
+
+Recorder::Place* Recorder::place(const LockRef& lock) {
+  constexpr std::uint32_t kStaysMax = 64;
+  const std::uint64_t key = lock.at.packed() + 1;  // 0: nobody
+  Place& at = places_[(key * 0x9E3779B97F4A7C15) >> 56];
+  if (at.lock.get() != key) {
+    if (at.stays > 0) {
+      at.stays -= 1;
+      return nullptr;
+    }
+    for (Tally* count : {&at.acquired, &at.waited, &at.wait_ns, &at.held, &at.hold_ns}) count->set(0);
+    at.lock.set(key);
+  }
+  at.stays = std::min(at.stays + 1, kStaysMax);
+  return &at;
+}
+
+void Recorder::acquired(const LockRef& lock, Held& held, std::int64_t called_ns, std::int64_t now_ns,
+                        std::uint32_t counts, bool waited) {
+  waited_.add();
+  acquired_.add();
+  Table& t = table(lock);
+  (held.hold.mode == Mode::shared ? t.acquired_shared : t.acquired_exclusive).add();
+  if (waited) (held.hold.local_sequence > 0 ? local_ : remote_).add();
+  Place* hot = place(lock);
+  if (hot != nullptr) {
+    hot->acquired.add();
+    if (waited) hot->waited.add();
+  }
+  if (called_ns == 0) return;
+  t.wait.add(now_ns - called_ns, counts);
+  if (hot != nullptr) hot->wait_ns.add(static_cast<std::uint64_t>(now_ns - called_ns) * counts);
+  held.since_ns = now_ns;
+  held.counts = counts;
+  if (trace_ != nullptr) trace_->acquired(lock, held, called_ns);
+}
+
+void Recorder::gave_up(const LockRef& lock, Errc why) {
+  waited_.add();
+  Table& t = table(lock);
+  switch (why) {
+    case Errc::busy:
+      return t.busy.add();
+    case Errc::timed_out:
+      return t.timed_out.add();
+    case Errc::cancelled:
+      return t.cancelled.add();
+    default:
+      return t.failed.add();
+  }
+}
+
+void Recorder::release_begins(const LockRef& lock, const Held& held, std::int64_t now_ns) {
+  released_.add();
+  if (held.since_ns == 0) return;
+  table(lock).hold.add(now_ns - held.since_ns, held.counts);
+  Place* hot = place(lock);
+  if (hot != nullptr) {
+    hot->held.add(held.counts);
+    hot->hold_ns.add(static_cast<std::uint64_t>(now_ns - held.since_ns) * held.counts);
+  }
+}
+
+void Recorder::release_ends(const LockRef& lock, const Held& held, std::int64_t began_ns,
+                            std::int64_t now_ns, Errc error) {
+  if (error != Errc::ok) table(lock).failed.add();
+  if (trace_ != nullptr && held.since_ns != 0) trace_->released(lock, held, began_ns, now_ns);
+}
+
+void Recorder::add_to(std::vector<TableStats>& tables) const {
+  for (std::uint32_t i = 0; i < kTables && i < tables.size(); ++i) {
+    const Table* table = tables_[i].load(std::memory_order_acquire);
+    if (table == nullptr) continue;
+    TableStats& sum = tables[i];
+    sum.acquired_shared += table->acquired_shared.get();
+    sum.acquired_exclusive += table->acquired_exclusive.get();
+    sum.busy += table->busy.get();
+    sum.timed_out += table->timed_out.get();
+    sum.cancelled += table->cancelled.get();
+    sum.failed += table->failed.get();
+    table->wait.add_to(sum.wait);
+    table->hold.add_to(sum.hold);
+  }
+}
+
+void Recorder::add_to(Stats& stats) const {
+  add_to(stats.tables);
+  stats.hand_overs_local += local_.get();
+  stats.hand_overs_remote += remote_.get();
+}
+
+void Recorder::add_to(std::vector<HotLock>& hot) const {
+  for (const Place& place : places_) {
+    if (place.lock.get() == 0) continue;
+    const std::uint64_t lock = place.lock.get() - 1;
+    auto at = std::find_if(hot.begin(), hot.end(), [&](const HotLock& h) { return h.lock == lock; });
+    if (at == hot.end()) at = hot.insert(hot.end(), HotLock{.lock = lock});
+    at->acquired += place.acquired.get();
+    at->waited += place.waited.get();
+    at->wait_ns += place.wait_ns.get();
+    at->held += place.held.get();
+    at->hold_ns += place.hold_ns.get();
+  }
+}
+
+}  // namespace declock::client

@@ -1,0 +1,128 @@
+#include "declock/shared_mutex.h"
+
+#include <mutex>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "base/short_lock.h"
+#include "client/core.h"
+
+namespace declock {
+namespace {
+
+using client::Held;
+using client::Wanted;
+
+[[noreturn]] void fail(Errc code, const std::string& what) {
+  throw std::system_error{make_error_code(code), what};
+}
+
+}  // namespace
+
+struct SharedMutex::State {
+  std::shared_ptr<client::Core> core;
+  std::string name;  // empty: not by name
+
+  ShortLock mutex;  // of what follows
+  LockRef lock;
+  Held exclusive;
+  // Of readers of one process any releases for any: they share one place in the lock's queue.
+  std::vector<Held> shared;
+
+  LockRef ref() {
+    const std::lock_guard guard{mutex};
+    return lock;
+  }
+  Result<void> lock_as(Wanted wanted);
+  Held take(Mode mode);
+};
+
+SharedMutex::SharedMutex(const Cluster& cluster, LockRef lock) : state_(std::make_unique<State>()) {
+  state_->core = cluster.core();
+  state_->lock = lock;
+}
+
+SharedMutex::SharedMutex(Cluster& cluster, std::string_view name) : state_(std::make_unique<State>()) {
+  const auto lock = cluster.named_lock(name);
+  if (!lock) fail(lock.error().code, lock.error().message);
+  state_->core = cluster.core();
+  state_->lock = *lock;
+  state_->name = name;
+}
+
+SharedMutex::~SharedMutex() = default;
+
+LockRef SharedMutex::ref() const {
+  return state_->ref();
+}
+
+Result<void> SharedMutex::State::lock_as(Wanted wanted) {
+  for (;;) {  // again only if the memory node has restarted, and the name is somewhere else
+    wanted.lock = ref();
+    const Result<Held> held = core->acquire(wanted);
+    if (held) {
+      const std::lock_guard guard{mutex};
+      if (wanted.mode == Mode::exclusive) {
+        exclusive = *held;
+      } else {
+        shared.push_back(*held);
+      }
+      return {};
+    }
+    if (held.error() != Errc::mn_restarted || name.empty()) return Failure{held.error()};
+    const auto again = core->named_lock(name, wanted.lock.at.mn);
+    if (!again) return Failure{held.error()};
+    const std::lock_guard guard{mutex};
+    lock = *again;
+  }
+}
+
+Held SharedMutex::State::take(Mode mode) {
+  const std::lock_guard guard{mutex};
+  if (mode == Mode::exclusive) return exclusive;
+  CHECK(!shared.empty());
+  const Held held = shared.back();
+  shared.pop_back();
+  return held;
+}
+
+void SharedMutex::acquire(Mode mode, RemoteAddr from, std::span<std::uint64_t> words) {
+  const Result<void> locked = state_->lock_as({.lock = {}, .mode = mode, .from = from, .words = words});
+  if (!locked) fail(locked.error(), "declock::SharedMutex::lock");
+}
+
+bool SharedMutex::acquire_if(Mode mode, bool at_once, std::chrono::nanoseconds deadline) {
+  const Result<void> locked =
+      state_->lock_as({.lock = {},
+                       .mode = mode,
+                       .patience = at_once ? Wanted::Patience::none : Wanted::Patience::until,
+                       .deadline = Time{deadline.count()}});
+  if (locked) return true;
+  if (locked.error() == Errc::busy || locked.error() == Errc::timed_out) return false;
+  fail(locked.error(), "declock::SharedMutex::try_lock");
+}
+
+void SharedMutex::release(Mode mode) noexcept {
+  const Held held = state_->take(mode);
+  state_->core->release_behind({held.hold.lock, 0, state_->lock.table}, held);
+}
+
+Result<void> SharedMutex::release_checked(Mode mode, RemoteAddr to,
+                                          std::span<const std::uint64_t> words) {
+  const Held held = state_->take(mode);
+  return state_->core->release({held.hold.lock, 0, state_->lock.table}, held, {to, words});
+}
+
+Token SharedMutex::token() {
+  Held held;
+  {
+    const std::lock_guard guard{state_->mutex};
+    held = state_->exclusive;
+  }
+  const Result<Token> token = state_->core->token(held.hold);
+  if (!token) fail(token.error(), "declock::SharedMutex::token");
+  return *token;
+}
+
+}  // namespace declock

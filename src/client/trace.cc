@@ -1,0 +1,107 @@
+#include "client/trace.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <string_view>
+
+namespace declock::client {
+namespace {
+
+std::string quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TraceLog>, std::string> TraceLog::open(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor < 0) return Failure{fmt::format("trace {}: {}", path, std::strerror(errno))};
+  return std::unique_ptr<TraceLog>{new TraceLog{path, descriptor}};
+}
+
+TraceLog::~TraceLog() {
+  close(descriptor_);
+}
+
+std::uint32_t TraceLog::take_track() {
+  const auto free = std::find(tracks_.begin(), tracks_.end(), false);
+  if (free == tracks_.end()) {
+    tracks_.push_back(true);
+    return static_cast<std::uint32_t>(tracks_.size() - 1);
+  }
+  *free = true;
+  return static_cast<std::uint32_t>(free - tracks_.begin());
+}
+
+void TraceLog::note(Kind kind, const LockRef& lock, const Held& held, std::int64_t from_ns,
+                    std::int64_t to_ns) {
+  if (events_.size() >= kEventsMax) {
+    lost_ += 1;
+    return;
+  }
+  events_.push_back({kind, held.hold.mode, held.hold.epoch.value, held.track, held.hold.local_sequence,
+                     lock.at, held.hold.ticket.value, from_ns, to_ns});
+}
+
+void TraceLog::acquired(const LockRef& lock, Held& held, std::int64_t called_ns) {
+  const std::lock_guard guard{mutex_};
+  held.track = take_track();
+  note(Kind::wait, lock, held, called_ns, held.since_ns);
+}
+
+void TraceLog::released(const LockRef& lock, const Held& held, std::int64_t began_ns,
+                        std::int64_t ended_ns) {
+  const std::lock_guard guard{mutex_};
+  note(Kind::hold, lock, held, held.since_ns, began_ns);
+  note(Kind::release, lock, held, began_ns, ended_ns);
+  tracks_[held.track] = false;
+}
+
+Result<void, std::string> TraceLog::write(const std::function<std::string(RemoteAddr)>& label) {
+  const std::lock_guard guard{mutex_};
+  constexpr std::string_view kNames[] = {"wait", "hold", "release"};
+  const int pid = getpid();
+  std::string text = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
+  text += fmt::format(
+      "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{},\"tid\":0,\"args\":{{\"name\":\"declock "
+      "{}\"}}}}",
+      pid, pid);
+  for (const Event& e : events_) {
+    text += fmt::format(
+        ",\n{{\"name\":\"{}\",\"cat\":\"lock\",\"ph\":\"X\",\"ts\":{}.{:03},\"dur\":{}.{:03},\"pid\":{}"
+        ","
+        "\"tid\":{},\"args\":{{\"lock\":{},\"mode\":\"{}\",\"ticket\":{},\"sequence\":{},\"epoch\":{}}}"
+        "}}",
+        kNames[static_cast<std::size_t>(e.kind)], e.from_ns / 1000, e.from_ns % 1000,
+        (e.to_ns - e.from_ns) / 1000, (e.to_ns - e.from_ns) % 1000, pid, e.track + 1,
+        quoted(label(e.lock)), e.mode == Mode::shared ? "shared" : "exclusive", e.ticket, e.sequence,
+        e.epoch);
+  }
+  text += fmt::format("\n],\"otherData\":{{\"lost\":{}}}}}\n", lost_);
+  for (std::string_view left = text; !left.empty();) {
+    const ssize_t written = ::write(descriptor_, left.data(), left.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return Failure{fmt::format("trace {}: {}", path_, std::strerror(errno))};
+    left.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+}  // namespace declock::client

@@ -1,0 +1,23 @@
+// What a URI says: which cluster, over which fabric, and with which options (include/declock/cluster.h lists them).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "declock/cluster.h"
+
+namespace declock::client {
+
+struct Target {
+  enum class Fabric : std::uint8_t { shm, tcp, verbs };
+  Fabric fabric = Fabric::shm;
+  std::string name;                // shm
+  std::vector<std::string> hosts;  // tcp and verbs: HOST:PORT
+  Options options;
+};
+
+// An error says what is wrong, and what is accepted.
+Result<Target, std::string> parse_uri(std::string_view uri, const Options& options);
+
+}  // namespace declock::client

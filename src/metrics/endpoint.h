@@ -1,0 +1,37 @@
+// An endpoint for Prometheus: answers GET /metrics with what a function collects at that moment.
+//
+// Two threads of its own, which block all signals: handlers run on the threads of the application.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "declock/result.h"
+#include "metrics/family.h"
+
+namespace declock::metrics {
+
+class Endpoint {
+ public:
+  using Collect = std::function<std::vector<Family>()>;
+
+  // At HOST:PORT; port 0: any that is free. `collect` is called from the endpoint's threads, perhaps two at a time,
+  // until the endpoint is destroyed. An error has one line that says what was wrong and what is accepted.
+  static Result<std::unique_ptr<Endpoint>, std::string> open(const std::string& host_port,
+                                                             Collect collect);
+  ~Endpoint();  // waits for answers under way
+
+  std::uint16_t port() const { return port_; }
+
+ private:
+  struct Server;
+  Endpoint(std::unique_ptr<Server> server, std::uint16_t port);
+
+  std::unique_ptr<Server> server_;
+  std::uint16_t port_;
+};
+
+}  // namespace declock::metrics

@@ -1,0 +1,359 @@
+// declock::SharedMutex in place of std::shared_timed_mutex: what the standard library's own tests ask of one.
+#include "declock/shared_mutex.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <mutex>
+#include <shared_mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "api/support.h"
+
+namespace declock::api {
+namespace {
+
+using namespace std::chrono_literals;
+using Steady = std::chrono::steady_clock;
+
+class SharedMutexTest : public ::testing::Test {
+ protected:
+  Cluster cluster = open(fresh_uri());
+  SharedMutex mutex = cluster.shared_mutex("m");
+};
+
+// What another thread sees of the mutex.
+template <class Fn>
+auto elsewhere(Fn fn) {
+  decltype(fn()) result{};
+  std::jthread{[&] { result = fn(); }}.join();
+  return result;
+}
+bool try_lock_elsewhere(SharedMutex& m) {
+  return elsewhere([&] {
+    const bool got = m.try_lock();
+    if (got) m.unlock();
+    return got;
+  });
+}
+bool try_lock_shared_elsewhere(SharedMutex& m) {
+  return elsewhere([&] {
+    const bool got = m.try_lock_shared();
+    if (got) m.unlock_shared();
+    return got;
+  });
+}
+
+TEST_F(SharedMutexTest, LockExcludesEverybody) {
+  mutex.lock();
+  EXPECT_FALSE(try_lock_elsewhere(mutex));
+  EXPECT_FALSE(try_lock_shared_elsewhere(mutex));
+  mutex.unlock();
+  EXPECT_TRUE(try_lock_elsewhere(mutex));
+}
+
+TEST_F(SharedMutexTest, SharedExcludesWritersAlone) {
+  mutex.lock_shared();
+  EXPECT_TRUE(try_lock_shared_elsewhere(mutex));
+  EXPECT_FALSE(try_lock_elsewhere(mutex));
+  mutex.unlock_shared();
+  EXPECT_TRUE(try_lock_elsewhere(mutex));
+}
+
+TEST_F(SharedMutexTest, SeveralReadersAndTheLastOneLetsAWriterIn) {
+  mutex.lock_shared();
+  mutex.lock_shared();
+  EXPECT_FALSE(try_lock_elsewhere(mutex));
+  mutex.unlock_shared();
+  EXPECT_FALSE(try_lock_elsewhere(mutex));
+  mutex.unlock_shared();
+  EXPECT_TRUE(try_lock_elsewhere(mutex));
+}
+
+TEST_F(SharedMutexTest, TryLockTakesAFreeOne) {
+  ASSERT_TRUE(mutex.try_lock());
+  EXPECT_FALSE(try_lock_elsewhere(mutex));
+  mutex.unlock();
+  ASSERT_TRUE(mutex.try_lock_shared());
+  EXPECT_TRUE(try_lock_shared_elsewhere(mutex));
+  EXPECT_FALSE(try_lock_elsewhere(mutex));
+  mutex.unlock_shared();
+}
+
+// Waits for at least so long, and not for ever.
+template <class Try>
+void expect_time_out(Try try_for) {
+  const auto began = Steady::now();
+  EXPECT_FALSE(try_for());
+  const auto took = Steady::now() - began;
+  EXPECT_GE(took, 20ms);
+  EXPECT_LT(took, 10s);
+}
+
+TEST_F(SharedMutexTest, TimeOutsAreNeverEarly) {
+  mutex.lock();
+  elsewhere([&] {
+    expect_time_out([&] { return mutex.try_lock_for(20ms); });
+    expect_time_out([&] { return mutex.try_lock_shared_for(20ms); });
+    expect_time_out([&] { return mutex.try_lock_until(Steady::now() + 20ms); });
+    expect_time_out(
+        [&] { return mutex.try_lock_shared_until(std::chrono::system_clock::now() + 20ms); });
+    return 0;
+  });
+  mutex.unlock();
+  mutex.lock_shared();
+  elsewhere([&] {
+    expect_time_out([&] { return mutex.try_lock_for(20ms); });
+    EXPECT_TRUE(mutex.try_lock_shared_for(20ms));
+    mutex.unlock_shared();
+    return 0;
+  });
+  mutex.unlock_shared();
+}
+
+TEST_F(SharedMutexTest, TimesOfTheFractionOfATickAndOfThePastWork) {
+  mutex.lock();
+  elsewhere([&] {
+    EXPECT_FALSE(mutex.try_lock_for(std::chrono::duration<double>(0.001)));
+    EXPECT_FALSE(mutex.try_lock_for(std::chrono::duration<float, std::milli>(0.5F)));
+    EXPECT_FALSE(mutex.try_lock_for(-1s));
+    EXPECT_FALSE(mutex.try_lock_for(0ns));
+    EXPECT_FALSE(mutex.try_lock_until(Steady::now() - 1h));
+    return 0;
+  });
+  mutex.unlock();
+  EXPECT_TRUE(mutex.try_lock_for(std::chrono::hours::max()));  // does not overflow
+  mutex.unlock();
+  EXPECT_TRUE(mutex.try_lock_until(Steady::now() - 1h));  // it is free
+  mutex.unlock();
+}
+
+TEST_F(SharedMutexTest, ATimedWaitEndsWithTheLock) {
+  mutex.lock();
+  std::atomic<bool> got{false};
+  std::jthread waiter{[&] {
+    got = mutex.try_lock_for(1h);
+    if (got) mutex.unlock();
+  }};
+  std::this_thread::sleep_for(20ms);
+  EXPECT_FALSE(got);
+  mutex.unlock();
+  waiter.join();
+  EXPECT_TRUE(got);
+}
+
+TEST_F(SharedMutexTest, StandardLocksWork) {
+  SharedMutex other = cluster.shared_mutex("other");
+  {
+    std::unique_lock lock{mutex};
+    EXPECT_FALSE(try_lock_elsewhere(mutex));
+    lock.unlock();
+    EXPECT_TRUE(lock.try_lock_for(1s));
+  }
+  {
+    const std::shared_lock first{mutex};
+    const std::shared_lock second{mutex, 1s};
+    EXPECT_TRUE(second.owns_lock());
+  }
+  {
+    const std::scoped_lock both{mutex, other};
+    EXPECT_FALSE(try_lock_elsewhere(mutex));
+    EXPECT_FALSE(try_lock_elsewhere(other));
+  }
+  EXPECT_TRUE(try_lock_elsewhere(mutex));
+  EXPECT_TRUE(try_lock_elsewhere(other));
+}
+
+TEST_F(SharedMutexTest, ScopedLocksInOppositeOrderDoNotDeadlock) {
+  SharedMutex other = cluster.shared_mutex("other");
+  int count = 0;
+  {
+    std::jthread one{[&] {
+      for (int i = 0; i < 500; ++i) {
+        const std::scoped_lock both{mutex, other};
+        ++count;
+      }
+    }};
+    for (int i = 0; i < 500; ++i) {
+      const std::scoped_lock both{other, mutex};
+      ++count;
+    }
+  }
+  EXPECT_EQ(count, 1000);
+}
+
+TEST_F(SharedMutexTest, AConditionVariableWaitsWithIt) {
+  std::condition_variable_any changed;
+  int turn = 0;
+  std::jthread other{[&] {
+    for (int i = 0; i < 50; ++i) {
+      std::unique_lock lock{mutex};
+      changed.wait(lock, [&] { return turn % 2 == 1; });
+      ++turn;
+      changed.notify_all();
+    }
+  }};
+  for (int i = 0; i < 50; ++i) {
+    std::unique_lock lock{mutex};
+    changed.wait(lock, [&] { return turn % 2 == 0; });
+    ++turn;
+    changed.notify_all();
+  }
+  other.join();
+  EXPECT_EQ(turn, 100);
+}
+
+// More threads than workers: some share one.
+TEST_F(SharedMutexTest, ManyThreadsCountRight) {
+  constexpr int kThreads = 20;
+  constexpr int kEach = 300;
+  int count = 0;
+  std::atomic<bool> torn{false};
+  std::array<int, 2> pair{};
+  {
+    std::vector<std::jthread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < kEach; ++i) {
+          if (t % 4 == 0) {
+            const std::shared_lock lock{mutex};
+            if (pair[0] != pair[1]) torn = true;
+          } else if (t % 4 == 1 && i % 3 == 0) {
+            if (!mutex.try_lock_for(50us)) continue;
+            ++pair[0];
+            ++pair[1];
+            mutex.unlock();
+          } else {
+            const std::unique_lock lock{mutex};
+            ++pair[0];
+            ++count;
+            ++pair[1];
+          }
+        }
+      });
+    }
+  }
+  EXPECT_FALSE(torn);
+  EXPECT_EQ(pair[0], pair[1]);
+  EXPECT_GE(pair[0], count);
+  EXPECT_EQ(cluster.stats().tables[1].acquired_exclusive, static_cast<std::uint64_t>(pair[0]));
+}
+
+TEST_F(SharedMutexTest, AnotherThreadMayUnlock) {
+  mutex.lock();
+  elsewhere([&] {
+    mutex.unlock();
+    return 0;
+  });
+  EXPECT_TRUE(mutex.try_lock());
+  mutex.unlock();
+}
+
+TEST_F(SharedMutexTest, TokensGrow) {
+  Token last{};
+  for (int i = 0; i < 100; ++i) {
+    const std::unique_lock lock{mutex};
+    const Token token = mutex.token();
+    EXPECT_LT(last, token);
+    last = token;
+  }
+}
+
+TEST_F(SharedMutexTest, LockAndDataTogether) {
+  const RemoteAddr at = *cluster.allocate("pair", 16);
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    std::array<std::uint64_t, 2> words{7, 7};
+    mutex.lock_and_read(at, words);
+    EXPECT_EQ(words[0], i);
+    EXPECT_EQ(words[1], 2 * i);
+    words = {i + 1, 2 * (i + 1)};
+    ASSERT_TRUE(mutex.write_and_unlock(at, words));
+  }
+  std::array<std::uint64_t, 2> words{};
+  mutex.lock_shared_and_read(at, words);
+  EXPECT_EQ(words[1], 200);
+  EXPECT_TRUE(mutex.unlock_shared_checked());
+}
+
+TEST_F(SharedMutexTest, ErrorsAreSystemErrors) {
+  SharedMutex beyond{cluster, LockRef{{MnId{0}, std::uint64_t{1} << 40}}};
+  try {
+    beyond.lock();
+    FAIL() << "that address is beyond the memory";
+  } catch (const std::system_error& error) {
+    EXPECT_EQ(error.code(), make_error_code(Errc::invalid_argument));
+    EXPECT_EQ(error.code(), std::errc::invalid_argument);
+  }
+  ASSERT_TRUE(cluster.close());
+  EXPECT_THROW(mutex.lock(), std::system_error);
+  EXPECT_THROW(cluster.shared_mutex("x"), std::system_error);
+}
+
+// ---------------------------------------------------------------- processes
+
+TEST(SharedMutexProcesses, CountRightTogether) {
+  const std::string uri = fresh_uri();
+  constexpr int kEach = 3000;
+  const auto add = [&] {
+    Cluster cluster = open(uri);
+    SharedMutex mutex = cluster.shared_mutex("counter");
+    const RemoteAddr at = *cluster.allocate("counter", 8);
+    for (int i = 0; i < kEach; ++i) {
+      const std::unique_lock lock{mutex};
+      std::uint64_t n = 0;
+      if (!cluster.read(at, {&n, 1})) return 1;
+      n += 1;
+      if (!cluster.write(at, {&n, 1})) return 1;
+    }
+    return 0;
+  };
+  std::array<int, 2> ready{};
+  ASSERT_EQ(pipe(ready.data()), 0);
+  Child reader{[&] {  // a member throughout: the cluster goes with its last one
+    Cluster cluster = open(uri);
+    (void)!write(ready[1], "x", 1);
+    if (add() != 0) return 1;
+    const RemoteAddr at = *cluster.allocate("counter", 8);
+    std::uint64_t n = 0;
+    for (int i = 0; i < 3000 && n < 3 * kEach; ++i) {
+      (void)cluster.read(at, {&n, 1});
+      std::this_thread::sleep_for(10ms);
+    }
+    return n == 3 * kEach ? 0 : 1;
+  }};
+  char byte = 0;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  Child one{add};
+  Child two{add};
+  EXPECT_EQ(one.wait(), 0);
+  EXPECT_EQ(two.wait(), 0);
+  EXPECT_EQ(reader.wait(), 0);
+}
+
+TEST(SharedMutexProcesses, AHolderThatIsKilledIsFollowedByTheNext) {
+  const std::string uri = fresh_uri();
+  std::array<int, 2> held{};
+  ASSERT_EQ(pipe(held.data()), 0);
+  Child holder{[&]() -> int {
+    Cluster cluster = open(uri);
+    SharedMutex mutex = cluster.shared_mutex("m");
+    mutex.lock();
+    (void)!write(held[1], "x", 1);
+    for (;;) pause();
+  }};
+  char byte = 0;
+  ASSERT_EQ(read(held[0], &byte, 1), 1);
+  Cluster cluster = open(uri);
+  SharedMutex mutex = cluster.shared_mutex("m");
+  EXPECT_FALSE(mutex.try_lock());
+  holder.kill(SIGKILL);
+  EXPECT_TRUE(mutex.try_lock_for(30s));
+  mutex.unlock();
+  EXPECT_TRUE(cluster.close());
+}
+
+}  // namespace
+}  // namespace declock::api
