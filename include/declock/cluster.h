@@ -108,7 +108,7 @@ class DECLOCK_EXPORT Cluster {
   // node's memory does. A name has 1 to 200 bytes.
   Result<LockRef, Error> named_lock(std::string_view name, MnId mn = {});
   // The same as a std::shared_timed_mutex. Throws std::system_error.
-  SharedMutex shared_mutex(std::string_view name);
+  SharedMutex shared_mutex(std::string_view name, MnId mn = {});
   SharedMutex shared_mutex(LockRef lock);
 
   // A table of locks by its name; made, all free, when it is first asked for. The same name has the same count.

@@ -25,7 +25,8 @@ namespace declock {
 class DECLOCK_EXPORT SharedMutex {
  public:
   SharedMutex(const Cluster& cluster, LockRef lock);
-  SharedMutex(Cluster& cluster, std::string_view name);
+  // By name: after a restart of its memory node it is looked up again, and free. Throws std::system_error.
+  SharedMutex(Cluster& cluster, std::string_view name, MnId mn = {});
   SharedMutex(const SharedMutex&) = delete;
   SharedMutex& operator=(const SharedMutex&) = delete;
   ~SharedMutex();  // REQUIRES: nobody holds it through this object

@@ -35,8 +35,8 @@ Result<LockRef, Error> Cluster::named_lock(std::string_view name, MnId mn) {
   return opened_->core->named_lock(std::string{name}, mn);
 }
 
-SharedMutex Cluster::shared_mutex(std::string_view name) {
-  return SharedMutex{*this, name};
+SharedMutex Cluster::shared_mutex(std::string_view name, MnId mn) {
+  return SharedMutex{*this, name, mn};
 }
 
 SharedMutex Cluster::shared_mutex(LockRef lock) {

@@ -43,8 +43,9 @@ SharedMutex::SharedMutex(const Cluster& cluster, LockRef lock) : state_(std::mak
   state_->lock = lock;
 }
 
-SharedMutex::SharedMutex(Cluster& cluster, std::string_view name) : state_(std::make_unique<State>()) {
-  const auto lock = cluster.named_lock(name);
+SharedMutex::SharedMutex(Cluster& cluster, std::string_view name, MnId mn)
+    : state_(std::make_unique<State>()) {
+  const auto lock = cluster.named_lock(name, mn);
   if (!lock) fail(lock.error().code, lock.error().message);
   state_->core = cluster.core();
   state_->lock = *lock;

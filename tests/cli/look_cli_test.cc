@@ -226,9 +226,10 @@ TEST_F(LookCli, TracesOfTwoProcessesShowWhoHandedTheLockToWhom) {
   const Outcome outcome = run(fmt::format("trace {0}/one {0}/two --out {0}/both", folder_.string()));
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_NE(outcome.out.find("of 2 processes"), std::string::npos) << outcome.out;
+  const json both = json::parse(slurp(folder_ / "both"));
   std::size_t arrows = 0;
-  for (const json& e : json::parse(slurp(folder_ / "both"))["traceEvents"]) arrows += e["ph"] == "s";
-  EXPECT_GT(arrows, 10u);
+  for (const json& e : both["traceEvents"]) arrows += e["ph"] == "s" ? 1 : 0;
+  EXPECT_GT(arrows, 10u) << outcome.out;
 }
 
 }  // namespace

@@ -1,0 +1,232 @@
+// The same API over TCP: memory nodes are processes, which are killed and restarted.
+#include <sys/wait.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <mutex>
+#include <shared_mutex>
+#include <thread>
+
+#include "api/support.h"
+#include "memnode/memory_node.h"
+#include "networks/networks.h"
+#include "process/programs.h"
+
+namespace declock::api {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Memory node 0 coordinates; each is a process without threads of the test's.
+class TcpCluster : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(wire::create_secret(directory_ / "secret"));
+    addresses_.push_back(start(0));
+  }
+  void TearDown() override {
+    for (const auto& [id, pid] : nodes_) end(pid);
+  }
+
+  std::string uri(const std::string& options = "") const {
+    return "tcp://" + addresses_[0] + "?secret=" + (directory_ / "secret") + options;
+  }
+
+  // Where it listens.
+  std::string start(std::uint16_t id) {
+    int told[2];
+    EXPECT_EQ(pipe(told), 0);
+    const pid_t pid = fork();
+    if (pid == 0) be_memory_node(id, told[1]);
+    close(told[1]);
+    std::uint16_t port = 0;
+    EXPECT_EQ(read(told[0], &port, 2), 2) << "the memory node did not start";
+    close(told[0]);
+    nodes_[id] = pid;
+    return "127.0.0.1:" + std::to_string(port);
+  }
+  void restart(std::uint16_t id) {
+    end(nodes_[id]);
+    start(id);
+  }
+
+  [[noreturn]] void be_memory_node(std::uint16_t id, int tell) const {
+    memnode::Config config;
+    config.id = id;
+    config.bytes = 1 << 20;
+    config.shape.members = 8;
+    config.shape.lease = milliseconds(1500);
+    config.secret = *wire::read_secret(directory_ / "secret");
+    if (id != 0) config.coordinator = *wire::parse_host_port(addresses_[0]);
+    config.expose = [](const std::string& host, std::span<std::byte> memory) {
+      return net::open_exposure({net::Network::tcp}, host, memory);
+    };
+    auto node = memnode::MemoryNode::open(config);
+    if (!node) _exit(2);
+    const std::uint16_t port = (*node)->address().port;
+    (void)!write(tell, &port, 2);
+    (void)(*node)->run();
+    _exit(0);
+  }
+  static void end(pid_t pid) {
+    ::kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  }
+
+  process::TemporaryDirectory directory_;
+  std::vector<std::string> addresses_;
+  std::map<std::uint16_t, pid_t> nodes_;
+};
+
+TEST_F(TcpCluster, ProcessesAndThreadsCountRight) {
+  constexpr int kEach = 100;
+  const auto add = [&](Cluster& cluster) {
+    SharedMutex mutex = cluster.shared_mutex("counter");
+    const RemoteAddr at = *cluster.allocate("counter", 8);
+    for (int i = 0; i < kEach; ++i) {
+      std::uint64_t n = 0;
+      mutex.lock_and_read(at, {&n, 1});
+      n += 1;
+      ASSERT_TRUE(mutex.write_and_unlock(at, {&n, 1}));
+    }
+  };
+  Child other{[&] {
+    Cluster cluster = open(uri());
+    add(cluster);
+    return cluster.close() ? 0 : 1;
+  }};
+  Cluster cluster = open(uri());
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 6; ++i) threads.emplace_back([&] { add(cluster); });  // more than workers
+  }
+  EXPECT_EQ(other.wait(), 0);
+  std::uint64_t n = 0;
+  ASSERT_TRUE(cluster.read(*cluster.allocate("counter", 8), {&n, 1}));
+  EXPECT_EQ(n, 7 * kEach);
+  EXPECT_TRUE(cluster.close());
+}
+
+Task<void> use(Client& client, LockRef lock, RemoteAddr at) {
+  for (int i = 0; i < 10; ++i) {
+    std::uint64_t n = 0;
+    Result<Guard> guard = co_await client.lock_and_read(lock, at, {&n, 1});
+    EXPECT_TRUE(guard);
+    if (!guard) co_return;
+    n += 1;
+    EXPECT_TRUE(co_await guard->write_and_unlock(at, {&n, 1}));
+    Result<Guard> shared = co_await client.lock_shared_and_read(lock, at, {&n, 1});
+    EXPECT_TRUE(shared);
+    // Releases itself, and nobody waits for that.
+  }
+}
+
+TEST_F(TcpCluster, CoroutinesOfOneClientCountRight) {
+  Cluster cluster = open(uri());
+  const LockRef lock = *cluster.named_lock("x");
+  const RemoteAddr at = *cluster.allocate("x", 8);
+  Client client = *cluster.client();
+  for (int i = 0; i < 20; ++i) client.spawn(use(client, lock, at));
+  client.run_all();
+  std::uint64_t n = 0;
+  ASSERT_TRUE(cluster.read(at, {&n, 1}));
+  EXPECT_EQ(n, 200);
+}
+
+TEST_F(TcpCluster, SeveralHostsAreTriedAndTheErrorsOfAllAreSaid) {
+  const std::string secret = "?patience=300ms&secret=" + (directory_ / "secret");
+  EXPECT_TRUE(Cluster::open("tcp://127.0.0.1:1," + addresses_[0] + secret));
+  const auto none = Cluster::open("tcp://127.0.0.1:1,127.0.0.1:2" + secret);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Errc::unavailable);
+  EXPECT_NE(none.error().message.find("127.0.0.1:1"), std::string::npos) << none.error().message;
+  EXPECT_NE(none.error().message.find("127.0.0.1:2"), std::string::npos) << none.error().message;
+}
+
+// After a restart other names come to lie where a lock was. Who looked it up before must not touch that.
+TEST_F(TcpCluster, ALockOfAMemoryNodeThatRestartedIsLookedUpAgainOrRefused) {
+  addresses_.push_back(start(1));
+  constexpr MnId kOne{1};
+  std::atomic<int> failed{0};
+  Options options;
+  options.on_release_error = [&](LockRef, Errc error) {
+    failed += error == Errc::mn_restarted ? 1 : 100;
+  };
+  Cluster before = open(uri(), options);
+  const LockRef first = *before.named_lock("first", kOne);
+  SharedMutex held = before.shared_mutex("held", kOne);
+  SharedMutex seen = before.shared_mutex("seen", kOne);
+  SharedMutex raw{before, first};
+  held.lock();
+  seen.lock();
+  restart(1);
+  // The hold was void, and whoever asks is told so.
+  EXPECT_EQ(seen.unlock_checked().error(), Errc::mn_restarted);
+  held.unlock();
+
+  Cluster after = open(uri());
+  const RemoteAddr data = *after.allocate("data", 4096, kOne);
+  ASSERT_EQ(data, first.at) << "the test wants something else to lie there";
+  SharedMutex same = after.shared_mutex("held", kOne);
+  EXPECT_NE(same.ref().at, held.ref().at);
+
+  try {
+    raw.lock();
+    ADD_FAILURE() << "it was looked up before the restart";
+  } catch (const std::system_error& error) {
+    EXPECT_EQ(error.code(), make_error_code(Errc::mn_restarted));
+  }
+  held.lock();  // by name: looked up again
+  EXPECT_EQ(same.ref().at, held.ref().at);
+  EXPECT_FALSE(same.try_lock());
+  EXPECT_TRUE(held.unlock_checked());
+  EXPECT_TRUE(same.try_lock_for(10s));
+  same.unlock();
+  EXPECT_THROW(raw.lock(), std::system_error);
+
+  std::array<std::uint64_t, 512> words{};
+  ASSERT_TRUE(after.read(data, words));
+  for (const std::uint64_t word : words) EXPECT_EQ(word, 0);
+  EXPECT_TRUE(before.close());
+  EXPECT_EQ(failed, 1);
+}
+
+TEST_F(TcpCluster, AProcessThatWasTakenForDeadIsToldAndMayOpenItAgain) {
+  Child sleeper{[&] {
+    Cluster cluster = open(uri());
+    SharedMutex mutex = cluster.shared_mutex("m");
+    mutex.lock();
+    raise(SIGSTOP);
+    const Result<void> released = mutex.unlock_checked();
+    if (released || released.error() != Errc::evicted) return 1;
+    try {
+      mutex.lock();
+      return 2;
+    } catch (const std::system_error& error) {
+      if (error.code() != make_error_code(Errc::evicted)) return 3;
+    }
+    if (!cluster.evicted()) return 4;
+    if (cluster.close()) return 5;
+    Cluster again = open(uri());
+    SharedMutex same = again.shared_mutex("m");
+    same.lock();
+    same.unlock();
+    return again.close() ? 0 : 6;
+  }};
+  int status = 0;
+  waitpid(sleeper.pid(), &status, WUNTRACED);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  Cluster cluster = open(uri());
+  SharedMutex mutex = cluster.shared_mutex("m");
+  EXPECT_FALSE(mutex.try_lock());
+  EXPECT_TRUE(mutex.try_lock_for(30s));  // after its lease
+  mutex.unlock();
+  sleeper.kill(SIGCONT);
+  EXPECT_EQ(sleeper.wait(), 0);
+  const Stats stats = cluster.stats();
+  EXPECT_GE(stats.resets + stats.aborted, 1);
+}
+
+}  // namespace
+}  // namespace declock::api
