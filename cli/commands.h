@@ -19,6 +19,7 @@ struct CannotRun : std::runtime_error {
 using Action = std::function<int()>;  // returns the exit status
 
 Action add_bench_micro(CLI::App& bench);
+Action add_bench_mutex(CLI::App& bench);
 Action add_bench_paths(CLI::App& bench);
 Action add_bench_peers(CLI::App& bench);
 Action add_bench_reset(CLI::App& bench);

@@ -27,6 +27,9 @@ struct InspectOptions {
   std::string json;
 };
 
+// A memory node that never was there, or a place outside of its memory, gives no answer, over a network.
+constexpr unsigned kReadSecondsMax = 5;
+
 std::vector<std::uint64_t> read(Cluster& cluster, RemoteAddr at, std::size_t words) {
   std::vector<std::uint64_t> read(words);
   const Result<void> done = cluster.read(at, read);
@@ -41,11 +44,17 @@ looks::LockWords words_of(Cluster& cluster, const InspectOptions& options) {
   looks::LockWords words{.name = options.lock,
                          .at = found->at,
                          .members = static_cast<std::uint32_t>((cluster.lock_bytes() - 16) / 8)};
+  end_on_alarm(
+      "declock: the lock was not read within 5 s: is its memory node running, and the address inside "
+      "its "
+      "memory?\n");
+  alarm(kReadSecondsMax);
   const std::size_t all = words.members + std::size_t{2};
   words.before = read(cluster, words.at, all);
   const Time before = monotonic_now();
   usleep(static_cast<useconds_t>(kApart.ns / 1000));
   words.queue = read(cluster, words.at, all);
+  alarm(0);
   words.apart = Duration{(monotonic_now() - before).ns / 1'000'000 * 1'000'000};
   // On one machine all have the same clock.
   if (options.uri.starts_with("shm:") && words.apart < milliseconds(32))

@@ -48,6 +48,7 @@ std::map<std::string, Action> add_commands(CLI::App& program) {
   CLI::App& bench = *program.add_subcommand("bench", "Benchmarks");
   bench.require_subcommand(1);
   std::map<std::string, Action> actions{{"bench micro", add_bench_micro(bench)},
+                                        {"bench mutex", add_bench_mutex(bench)},
                                         {"bench paths", add_bench_paths(bench)},
                                         {"bench peers", add_bench_peers(bench)},
                                         {"bench reset", add_bench_reset(bench)},

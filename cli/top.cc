@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -26,6 +27,7 @@ using Json = nlohmann::ordered_json;
 // Reports come once a second; the first two of everybody are waited for no longer than this.
 constexpr Duration kFirstReports = milliseconds(2500);
 constexpr std::size_t kHeadersRead = 16;
+constexpr unsigned kLeaveSecondsMax = 2;
 
 struct TopOptions {
   std::string uri;
@@ -35,29 +37,33 @@ struct TopOptions {
   std::string json;
 };
 
-volatile std::sig_atomic_t asked_to_end = 0;
+std::atomic<bool> is_over{false};
 
-// As Ctrl-C: a member that ends without leaving is a loss that others have to clean up after.
-void end_on_sigterm() {
+// Also on SIGTERM: a member that ends without leaving is a loss that others have to clean up after.
+void end_on_signals() {
+  end_on_alarm("declock: the cluster does not answer, so this process did not leave it\n");
   struct sigaction action {};
-  action.sa_handler = [](int) { asked_to_end = 1; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  action.sa_handler = [](int) {
+    is_over = true;
+    alarm(kLeaveSecondsMax);
+  };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // a second one ends the program at once
+  sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-}
-
-bool is_over() {
-  return asked_to_end != 0 || interrupted();
 }
 
 // A signal may reach another thread than this one, so it looks by itself now and then.
 void sleep_until(Time until) {
-  for (Time now = monotonic_now(); now < until && !is_over(); now = monotonic_now()) {
+  for (Time now = monotonic_now(); now < until && !is_over; now = monotonic_now()) {
     const std::int64_t left_us = (until - now).ns / 1000;
     usleep(static_cast<useconds_t>(std::min<std::int64_t>(left_us + 1, 20'000)));
   }
 }
 
 void look(Cluster& cluster, looks::Reports& reports) {
+  if (cluster.evicted())
+    throw CannotRun(
+        "the cluster took this process for dead, since it was silent too long; start it again");
   const auto read = client::read_reports(cluster);
   if (!read) throw CannotRun(read.error().message);
   reports.add(*read, monotonic_now());
@@ -144,19 +150,18 @@ void show(const looks::Overview& overview, bool first) {
 int run(const TopOptions& options) {
   ResultFile json{options.json};
   Cluster cluster = visit(options.uri);
-  (void)interrupted();
-  end_on_sigterm();
+  end_on_signals();
   looks::Reports reports;
   look(cluster, reports);
   const Time latest = monotonic_now() + kFirstReports;
   do {
     sleep_until(monotonic_now() + milliseconds(100));
     look(cluster, reports);
-  } while (!is_over() && !reports.all_have_rates() && monotonic_now() < latest);
+  } while (!is_over && !reports.all_have_rates() && monotonic_now() < latest);
 
   const std::uint64_t times = options.once ? 1 : options.times;
   looks::Overview overview;
-  for (std::uint64_t i = 0; !is_over() || i == 0; ++i) {
+  for (std::uint64_t i = 0; !is_over || i == 0; ++i) {
     const Time began = monotonic_now();
     if (i > 0) look(cluster, reports);
     overview = overview_of(cluster, reports, options.uri);

@@ -99,12 +99,12 @@ int run(const char* uri) {
   const bool there = wait(&status) > 0 && status == 0;
   const Words account = client->run(look(*client, place));
   const std::uint64_t transfers = account[2] - before[2];
+  const std::uint64_t sum = account[0] + account[1];
   std::printf("a lock of %llu bytes, an object of %zu behind it\n",
               static_cast<unsigned long long>(cluster.lock_bytes()), sizeof(Account));
   std::printf("%llu transfers by two processes; the balances add up to %llu\n",
-              static_cast<unsigned long long>(transfers),
-              static_cast<unsigned long long>(account[0] + account[1]));
-  return here && there && transfers == 2 * kTransfers && account[0] + account[1] == 0 ? 0 : 1;
+              static_cast<unsigned long long>(transfers), static_cast<unsigned long long>(sum));
+  return here && there && transfers == 2 * kTransfers && sum == 0 ? 0 : 1;
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include <shared_mutex>
 #include <stdexcept>
 #include <thread>
-#include <vector>
 
 using namespace std::chrono_literals;
 
@@ -45,18 +44,17 @@ void two_at_once(declock::SharedMutex& a, declock::SharedMutex& b) {
 void readers_together(declock::SharedMutex& mutex) {
   std::atomic<int> inside = 0;
   std::atomic<bool> met = false;
-  {
-    std::vector<std::jthread> readers;
-    for (int i = 0; i < 2; ++i) {
-      readers.emplace_back([&] {
-        const std::shared_lock guard{mutex};
-        inside += 1;
-        for (int wait = 0; wait < 1000 && !met; ++wait) {
-          if (inside == 2) met = true;
-          std::this_thread::sleep_for(1ms);
-        }
-      });
+  const auto read = [&] {
+    const std::shared_lock guard{mutex};
+    inside += 1;
+    for (int wait = 0; wait < 1000 && !met; ++wait) {
+      if (inside == 2) met = true;
+      std::this_thread::sleep_for(1ms);
     }
+  };
+  {
+    std::jthread one{read};
+    std::jthread other{read};
   }
   expect(met, "shared_lock: two readers at the same time");
 }

@@ -26,7 +26,8 @@ struct Step {
 // What happened to one lock between two resets.
 struct LockStory {
   std::vector<Step> waits;
-  std::vector<Step> releases;  // by when they began
+  std::vector<Step> releases;        // by when they began
+  std::set<std::uint64_t> released;  // tickets
 };
 
 using Stories = std::map<std::pair<std::string, std::uint64_t>, LockStory>;  // by lock and epoch
@@ -108,11 +109,18 @@ void tell(const Json& event, Stories& stories) {
                   args["sequence"].get<std::uint64_t>(), &event};
   LockStory& story = stories[{args["lock"].get<std::string>(), args["epoch"].get<std::uint64_t>()}];
   if (event["name"] == "wait") story.waits.push_back(step);
-  if (event["name"] == "release") story.releases.push_back(step);
+  if (event["name"] == "release") {
+    story.releases.push_back(step);
+    story.released.insert(step.ticket);
+  }
 }
 
 // The release that ended this wait. None: it did not wait, or the one who released was not traced.
-const Step* ended_by(const Step& wait, const std::vector<Step>& releases) {
+const Step* ended_by(const Step& wait, const LockStory& story) {
+  // The ticket before it was in the queue: if that one's process left no trace, another's release would look like it.
+  if (wait.sequence == 0 && (wait.ticket == 0 || !story.released.contains(wait.ticket - 1)))
+    return nullptr;
+  const std::vector<Step>& releases = story.releases;
   auto after = std::upper_bound(releases.begin(), releases.end(), wait.to_us,
                                 [](double us, const Step& r) { return us < r.from_us; });
   // Backwards from its end, no further than its beginning.
@@ -144,7 +152,7 @@ std::vector<Json> arrows_of(Stories& stories, MergedTrace& merged) {
     std::stable_sort(story.releases.begin(), story.releases.end(),
                      [](const Step& a, const Step& b) { return a.from_us < b.from_us; });
     for (const Step& wait : story.waits) {
-      const Step* release = ended_by(wait, story.releases);
+      const Step* release = ended_by(wait, story);
       if (release == nullptr) continue;
       const bool local = wait.sequence > 0;
       (local ? merged.local : merged.remote) += 1;

@@ -9,6 +9,9 @@
 //   }
 //   ...
 //   client.run(add(client, lock, counter));
+//
+// With g++ 12 do not await inside a conditional expression, `c ? co_await a : co_await b`: the compiler loses a temporary, and with
+// it a guard. An if statement is fine.
 #ifndef DECLOCK_CLIENT_H
 #define DECLOCK_CLIENT_H
 

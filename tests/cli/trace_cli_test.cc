@@ -59,12 +59,12 @@ class TraceCli : public CliTest {
   std::string trace(const std::string& name, const json& events) {
     return file(name, json{{"displayTimeUnit", "ns"}, {"traceEvents", events}}.dump());
   }
-  // The arrows, from where to where: "release pid/tid at -> pid/tid".
   json merged(const std::string& files) {
     const Outcome outcome = run("trace " + files + " --out -");
     EXPECT_EQ(outcome.status, 0) << outcome.err;
     return json::parse(outcome.out)["traceEvents"];
   }
+  // Their two ends.
   static std::vector<std::pair<json, json>> arrows(const json& events) {
     std::map<std::uint64_t, std::pair<json, json>> by_id;
     for (const json& e : events) {
@@ -125,6 +125,13 @@ TEST_F(TraceCli, AWriterGetsItFromTheLastReader) {
   const auto all = arrows(merged(trace("a", a)));
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0].first["tid"], 1);
+}
+
+TEST_F(TraceCli, WhatAnUntracedProcessHandedOverHasNoArrow) {
+  json a{process_name(10)};
+  add(a, {10, 1, 100, 101, 200, 5});
+  add(a, {10, 2, 150, 301, 400, 7});  // from ticket 6, of another process
+  EXPECT_EQ(arrows(merged(trace("a", a))).size(), 0u);
 }
 
 TEST_F(TraceCli, ProcessesWithTheSameNumberStayApart) {

@@ -401,8 +401,8 @@ TEST(NetNode, APeerOfAnotherVersionIsToldSoOnBothSides) {
     const auto handled = other.handle(ready.revents);
     if (!handled) error = handled.error();
   }
-  EXPECT_NE(error.find("speaks version 1, this is version 2"), std::string::npos) << error;
-  EXPECT_TRUE(mn.logs("speaks version 2, this is version 1")) << mn.log();
+  EXPECT_NE(error.find("speaks version 2, this is version 3"), std::string::npos) << error;
+  EXPECT_TRUE(mn.logs("speaks version 3, this is version 2")) << mn.log();
   expect_well(mn);
 }
 
