@@ -95,9 +95,10 @@ Json to_json(const looks::LockWords& words) {
             {"queue", Json::array()},
             {"stale", Json::array()}};
   for (const looks::Request& r : state.queue) json["queue"].push_back(to_json(r));
-  for (const looks::StaleEntry& s : state.stale)
+  for (const looks::StaleEntry& s : state.stale) {
     json["stale"].push_back(
         {{"slot", s.slot.value}, {"ticket", s.entry.tag}, {"epoch", s.entry.epoch.value}});
+  }
   return json;
 }
 

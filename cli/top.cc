@@ -61,9 +61,10 @@ void sleep_until(Time until) {
 }
 
 void look(Cluster& cluster, looks::Reports& reports) {
-  if (cluster.evicted())
+  if (cluster.evicted()) {
     throw CannotRun(
         "the cluster took this process for dead, since it was silent too long; start it again");
+  }
   const auto read = client::read_reports(cluster);
   if (!read) throw CannotRun(read.error().message);
   reports.add(*read, monotonic_now());

@@ -51,9 +51,10 @@ int run(const Options& options) {
   fmt::print("{}: {} events of {} processes, {} local and {} remote hand-overs\n", options.out,
              format_count(merged->events), merged->processes, format_count(merged->local),
              format_count(merged->remote));
-  if (merged->lost > 0)
-    fmt::print("{} more events were lost: a process keeps the first {} only.\n",
+  if (merged->lost > 0) {
+    fmt::print("{} more events were lost: a process keeps its first {} only.\n",
                format_count(merged->lost), format_count(1 << 20));
+  }
   fmt::print("Open it at https://ui.perfetto.dev or chrome://tracing.\n");
   return kFine;
 }

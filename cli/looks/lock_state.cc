@@ -211,9 +211,10 @@ std::string describe(const LockWords& words) {
       fmt::format("{} at {}, {} bytes: a header, {} slots, wraps\n", words.name, to_text(words.at),
                   LockShape{words.members, words.members, QueueLayout::owner}.bytes(), words.members);
   text += fmt::format("  is        {}\n", headline(state));
-  if (state.is_sound && state.header.qsize > words.members)
+  if (state.is_sound && state.header.qsize > words.members) {
     text +=
         "            more requests than members: some are of members that died; a reset removes them\n";
+  }
   return text + header_lines(words, state) + queue_lines(words, state) + stale_lines(state);
 }
 

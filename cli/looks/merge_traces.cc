@@ -168,9 +168,10 @@ std::vector<Json> arrows_of(Stories& stories, MergedTrace& merged) {
 
 std::string written(const std::vector<Json>& events) {
   std::string text = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
-  for (std::size_t i = 0; i < events.size(); ++i)
-    text += events[i].dump(-1, ' ', false, Json::error_handler_t::replace) +
-            (i + 1 < events.size() ? ",\n" : "\n");
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    text += events[i].dump(-1, ' ', false, Json::error_handler_t::replace);
+    text += i + 1 < events.size() ? ",\n" : "\n";
+  }
   return text + "]}\n";
 }
 

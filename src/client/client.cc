@@ -38,8 +38,9 @@ Task<T> operate(Lane& lane, Work work) {
   co_return std::move(*result);
 }
 
+// Without a lane: the cluster may be closed, and its workers gone.
 template <class T>
-Task<T> refuse(Lane&, Errc why) {
+Task<T> refuse(Errc why) {
   co_return Failure{why};
 }
 
@@ -93,7 +94,7 @@ Task<Result<void>> Guard::release(RemoteAddr to, std::span<const std::uint64_t> 
   CHECK(owns_lock());
   const std::shared_ptr<Core> core = std::move(core_);
   core_ = nullptr;
-  if (core->is_closed()) return refuse<Result<void>>(*lane_, Errc::closed);
+  if (core->is_closed()) return refuse<Result<void>>(Errc::closed);
   CHECK(lane_->worker.is_run_here());
   const Errc bad = words.empty() ? Errc::ok : core->check(to, words.size());
   return operate<Result<void>>(
@@ -110,7 +111,7 @@ Task<Result<void>> Guard::release(RemoteAddr to, std::span<const std::uint64_t> 
 Task<Result<void>> Guard::start_read(RemoteAddr from, std::span<std::uint64_t> words) {
   CHECK(owns_lock());
   const Errc bad = core_->check(from, words.size());
-  if (bad != Errc::ok) return refuse<Result<void>>(*lane_, bad);
+  if (bad != Errc::ok) return refuse<Result<void>>(bad);
   CHECK(lane_->worker.is_run_here());
   // Another memory node has incarnations of its own.
   const std::uint32_t incarnation = from.mn == lock_.at.mn ? held().hold.mn_incarnation : 0;
@@ -121,7 +122,7 @@ Task<Result<void>> Guard::start_read(RemoteAddr from, std::span<std::uint64_t> w
 Task<Result<void>> Guard::start_write(RemoteAddr to, std::span<const std::uint64_t> words) {
   CHECK(owns_lock());
   const Errc bad = core_->check(to, words.size());
-  if (bad != Errc::ok) return refuse<Result<void>>(*lane_, bad);
+  if (bad != Errc::ok) return refuse<Result<void>>(bad);
   CHECK(lane_->worker.is_run_here());
   const std::uint32_t incarnation = to.mn == lock_.at.mn ? held().hold.mn_incarnation : 0;
   return operate<Result<void>>(*lane_,
@@ -130,7 +131,7 @@ Task<Result<void>> Guard::start_write(RemoteAddr to, std::span<const std::uint64
 
 Task<Result<Token>> Guard::start_token() {
   CHECK(owns_lock() && mode() == Mode::exclusive);
-  if (core_->is_closed()) return refuse<Result<Token>>(*lane_, Errc::closed);
+  if (core_->is_closed()) return refuse<Result<Token>>(Errc::closed);
   CHECK(lane_->worker.is_run_here());
   return operate<Result<Token>>(*lane_,
                                 [hold = held().hold](Lane& lane) { return Lane::token(lane, hold); });
@@ -192,6 +193,7 @@ void Client::drive_until(bool (*done)(void*), void* argument) {
   Lane& lane = *lane_;
   if (core_->is_closed()) {
     // Nothing can be waited for any more: every operation is over at once.
+    lane.fresh.clear();
     while (!done(argument)) {
     }
     return;
@@ -237,7 +239,7 @@ Task<Result<Guard>> lock_on(Lane& lane, std::shared_ptr<Core> core, client::Want
 Task<Result<Guard>> Client::start_lock(Request request) {
   Errc bad = core_->check(request.lock);
   if (bad == Errc::ok && !request.words.empty()) bad = core_->check(request.from, request.words.size());
-  if (bad != Errc::ok) return refuse<Result<Guard>>(*lane_, bad);
+  if (bad != Errc::ok) return refuse<Result<Guard>>(bad);
   CHECK(lane_->worker.is_run_here());
   client::Wanted wanted{.lock = request.lock,
                         .mode = request.mode,
@@ -255,14 +257,14 @@ Task<Result<Guard>> Client::start_lock(Request request) {
 
 Task<Result<void>> Client::start_read(RemoteAddr from, std::span<std::uint64_t> words) {
   const Errc bad = core_->check(from, words.size());
-  if (bad != Errc::ok) return refuse<Result<void>>(*lane_, bad);
+  if (bad != Errc::ok) return refuse<Result<void>>(bad);
   CHECK(lane_->worker.is_run_here());
   return operate<Result<void>>(*lane_, [=](Lane& lane) { return Lane::read(lane, from, words, 0); });
 }
 
 Task<Result<void>> Client::start_write(RemoteAddr to, std::span<const std::uint64_t> words) {
   const Errc bad = core_->check(to, words.size());
-  if (bad != Errc::ok) return refuse<Result<void>>(*lane_, bad);
+  if (bad != Errc::ok) return refuse<Result<void>>(bad);
   CHECK(lane_->worker.is_run_here());
   return operate<Result<void>>(*lane_, [=](Lane& lane) { return Lane::write(lane, to, words, 0); });
 }
@@ -273,6 +275,9 @@ Task<bool> sleep_on(Lane& lane, std::int64_t until_ns) {
   co_await lane.worker.sleep_for(Time{until_ns} - lane.worker.now());
   co_return true;
 }
+Task<void> sleep_not(std::int64_t) {
+  co_return;
+}
 Task<void> sleep_inside(Lane& lane, std::int64_t until_ns) {
   (void)co_await operate<bool>(lane, [until_ns](Lane& on) { return sleep_on(on, until_ns); });
 }
@@ -280,7 +285,8 @@ Task<void> sleep_inside(Lane& lane, std::int64_t until_ns) {
 }  // namespace
 
 Task<void> Client::start_sleep(std::int64_t until_ns) {
-  CHECK(core_->is_closed() || lane_->worker.is_run_here());
+  if (core_->is_closed()) return sleep_not(until_ns);
+  CHECK(lane_->worker.is_run_here());
   return sleep_inside(*lane_, until_ns);
 }
 

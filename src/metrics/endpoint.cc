@@ -114,7 +114,9 @@ struct Endpoint::Server {
 
   Server(const wire::HostPort& where, Collect collect)
       : at(where), collector(std::make_shared<Collector>(std::move(collect))) {
-    exposer.emplace(to_string(at), 2);
+    // One thread that answers: two would race in gmtime(). Who connects and says nothing holds it up no longer than that.
+    exposer.emplace(std::vector<std::string>{"listening_ports", to_string(at), "num_threads", "1",
+                                             "request_timeout_ms", "3000"});
     exposer->RegisterCollectable(collector);
     const std::vector<int> ports = exposer->GetListeningPorts();
     if (!ports.empty()) at.port = static_cast<std::uint16_t>(ports.front());

@@ -1,6 +1,7 @@
 // An endpoint for Prometheus: answers GET /metrics with what a function collects at that moment.
 //
-// Two threads of its own, which block all signals: handlers run on the threads of the application.
+// Two threads of its own, one that listens and one that answers. They block all signals: handlers run on the threads of
+// the application.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ class Endpoint {
  public:
   using Collect = std::function<std::vector<Family>()>;
 
-  // At HOST:PORT; port 0: any that is free. `collect` is called from the endpoint's threads, perhaps two at a time,
-  // until the endpoint is destroyed. An error has one line that says what was wrong and what is accepted.
+  // At HOST:PORT; port 0: any that is free. `collect` is called from the endpoint's thread, until the endpoint
+  // is destroyed. An error has one line that says what was wrong and what is accepted.
   static Result<std::unique_ptr<Endpoint>, std::string> open(const std::string& host_port,
                                                              Collect collect);
   ~Endpoint();  // waits for answers under way

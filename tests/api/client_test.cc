@@ -120,6 +120,10 @@ TEST_F(ClientTest, GuardsReleaseThemselves) {
   mutex.unlock();
 }
 
+Task<void> nap(Client& client) {
+  co_await client.sleep_for(5ms);
+}
+
 Task<Result<Guard>> take(Client& client, LockRef lock) {
   co_return co_await client.lock(lock);
 }
@@ -147,6 +151,9 @@ TEST_F(ClientTest, AGuardMayOutliveTheCluster) {
   // Who comes next removes the member that did not leave, and with it, at the end, the cluster.
   EXPECT_TRUE(open(uri).close());
   EXPECT_EQ(client.run(take(client, locks[3])).error(), Errc::closed);
+  client.run(nap(client));
+  client.spawn(nap(client));
+  client.run_all();
 }
 
 Task<void> time_out(Client& client, LockRef lock) {
@@ -220,10 +227,6 @@ TEST_F(ClientTest, WhatASpawnedCoroutineThrowsRunAllThrows) {
   EXPECT_THROW(client.run_all(), std::runtime_error);
   EXPECT_EQ(went_on, 1);
   client.run_all();
-}
-
-Task<void> nap(Client& client) {
-  co_await client.sleep_for(5ms);
 }
 
 // Between two calls of run() nobody runs the application's coroutines: not even who answers other processes.
