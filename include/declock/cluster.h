@@ -121,7 +121,7 @@ class DECLOCK_EXPORT Cluster {
   std::uint64_t lock_bytes() const;
 
   // Memory, one word of 8 bytes at a time, aligned; several are not read or written in one step: hold a lock. Errors:
-  // evicted, mn_restarted, closed, invalid_argument. REQUIRES, over a network: the words are inside the memory.
+  // evicted, mn_restarted, closed, invalid_argument: an odd address, or one outside of the memory.
   Result<void> read(RemoteAddr from, std::span<std::uint64_t> words);
   Result<void> write(RemoteAddr to, std::span<const std::uint64_t> words);
 

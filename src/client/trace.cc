@@ -13,13 +13,30 @@
 namespace declock::client {
 namespace {
 
+// Does a text have a meaning as UTF-8? Names may have any bytes.
+bool is_utf8(std::string_view text) {
+  std::size_t follow = 0;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (follow > 0) {
+      if ((byte & 0xC0) != 0x80) return false;
+      follow -= 1;
+    } else if (byte >= 0x80) {
+      if (byte < 0xC2 || byte > 0xF4) return false;
+      follow = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
+    }
+  }
+  return follow == 0;
+}
+
 std::string quoted(std::string_view text) {
+  const unsigned char plain_max = is_utf8(text) ? 0xFF : 0x7E;
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') {
       out += '\\';
       out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
+    } else if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > plain_max) {
       out += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
     } else {
       out += c;
@@ -40,13 +57,13 @@ TraceLog::~TraceLog() {
   close(descriptor_);
 }
 
-std::uint32_t TraceLog::take_track() {
-  const auto free = std::find(tracks_.begin(), tracks_.end(), false);
-  if (free == tracks_.end()) {
-    tracks_.push_back(true);
-    return static_cast<std::uint32_t>(tracks_.size() - 1);
-  }
-  *free = true;
+// One on which nothing happened since then: what is on one track does not overlap.
+std::uint32_t TraceLog::take_track(std::int64_t from_ns) {
+  auto free = std::find_if(tracks_.begin(), tracks_.end(), [&](const Track& track) {
+    return !track.is_taken && track.until_ns <= from_ns;
+  });
+  if (free == tracks_.end()) free = tracks_.insert(free, Track{});
+  free->is_taken = true;
   return static_cast<std::uint32_t>(free - tracks_.begin());
 }
 
@@ -62,7 +79,7 @@ void TraceLog::note(Kind kind, const LockRef& lock, const Held& held, std::int64
 
 void TraceLog::acquired(const LockRef& lock, Held& held, std::int64_t called_ns) {
   const std::lock_guard guard{mutex_};
-  held.track = take_track();
+  held.track = take_track(called_ns);
   note(Kind::wait, lock, held, called_ns, held.since_ns);
 }
 
@@ -71,7 +88,7 @@ void TraceLog::released(const LockRef& lock, const Held& held, std::int64_t bega
   const std::lock_guard guard{mutex_};
   note(Kind::hold, lock, held, held.since_ns, began_ns);
   note(Kind::release, lock, held, began_ns, ended_ns);
-  tracks_[held.track] = false;
+  tracks_[held.track] = {false, ended_ns};
 }
 
 Result<void, std::string> TraceLog::write(const std::function<std::string(RemoteAddr)>& label) {

@@ -57,12 +57,16 @@ class TraceLog {
 
   TraceLog(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
   void note(Kind kind, const LockRef& lock, const Held& held, std::int64_t from_ns, std::int64_t to_ns);
-  std::uint32_t take_track();
+  std::uint32_t take_track(std::int64_t from_ns);
 
   std::string path_;
   int descriptor_;
   std::mutex mutex_;
-  std::vector<bool> tracks_;  // taken
+  struct Track {
+    bool is_taken;
+    std::int64_t until_ns;  // its last event
+  };
+  std::vector<Track> tracks_;
   std::vector<Event> events_;
   std::uint64_t lost_ = 0;
 };

@@ -23,7 +23,7 @@ class Endpoint {
   // is destroyed. An error has one line that says what was wrong and what is accepted.
   static Result<std::unique_ptr<Endpoint>, std::string> open(const std::string& host_port,
                                                              Collect collect);
-  ~Endpoint();  // waits for answers under way
+  ~Endpoint();  // waits for the answer under way; who is in the line behind gets none
 
   std::uint16_t port() const { return port_; }
 

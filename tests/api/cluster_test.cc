@@ -270,6 +270,7 @@ TEST(ClusterTest, ATraceHasEveryWaitHoldAndRelease) {
   std::ifstream file{path};
   const auto trace = nlohmann::json::parse(file);
   std::map<std::string, int> seen;
+  std::map<int, std::vector<std::pair<double, double>>> tracks;  // what happened on each: from, to
   std::set<std::pair<std::uint64_t, std::uint64_t>> holds;
   for (const auto& event : trace["traceEvents"]) {
     seen[event["name"]] += 1;
@@ -277,6 +278,8 @@ TEST(ClusterTest, ATraceHasEveryWaitHoldAndRelease) {
     EXPECT_GE(event["dur"].get<double>(), 0);
     EXPECT_EQ(event["args"]["lock"], "orders/\"42\"");
     EXPECT_EQ(event["args"]["mode"], "exclusive");
+    const double from = event["ts"].get<double>();
+    tracks[event["tid"].get<int>()].emplace_back(from, from + event["dur"].get<double>());
     if (event["name"] == "hold")
       holds.emplace(event["args"]["ticket"].get<std::uint64_t>(),
                     event["args"]["sequence"].get<std::uint64_t>());
@@ -285,6 +288,11 @@ TEST(ClusterTest, ATraceHasEveryWaitHoldAndRelease) {
   EXPECT_EQ(seen["hold"], 20);
   EXPECT_EQ(seen["release"], 20);
   EXPECT_EQ(holds.size(), 20);  // every hold is another one
+  for (auto& [track, spans] : tracks) {
+    std::sort(spans.begin(), spans.end());
+    for (std::size_t i = 1; i < spans.size(); ++i)
+      EXPECT_LE(spans[i - 1].second, spans[i].first + 0.001);
+  }
   std::filesystem::remove(path);
 }
 

@@ -48,7 +48,7 @@ std::vector<std::string> good_frames() {
           frame_of(Attached{1, 2, "answer"}),
           frame_of(Relay{member, 0, {Slot{0}, Incarnation{1}}, 1, true, "blob"}),
           frame_of(Allocate{9, "table", 4096, "locks"}),
-          frame_of(Allocated{9, 64, 1, "error"}),
+          frame_of(Allocated{9, 64, 8, 1, "error"}),
           frame_of(Refused{true, "why"})};
 }
 

@@ -110,8 +110,8 @@ TEST(NetNode, JoinsUsesMemoryAndLeaves) {
   EXPECT_EQ(*locks, *(*node)->allocate_locks(MnId{0}, "locks", 10));
   EXPECT_FALSE((*node)->allocate_locks(MnId{0}, "locks", 11));
   const std::uint64_t word = 42;
-  EXPECT_TRUE(post(**node, Op::write(*first, {&word, 1}, Purpose::data)));
-  EXPECT_EQ(reinterpret_cast<const std::uint64_t*>(mn.memory().data())[first->offset / 8], 42u);
+  EXPECT_TRUE(post(**node, Op::write(first->at, {&word, 1}, Purpose::data)));
+  EXPECT_EQ(reinterpret_cast<const std::uint64_t*>(mn.memory().data())[first->at.offset / 8], 42u);
   (*node)->leave();
 }
 

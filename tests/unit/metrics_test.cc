@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -113,6 +114,8 @@ TEST(Families, ALabelIsUtf8WhateverTheNameWas) {
 
 std::string get(std::uint16_t port, const std::string& path) {
   const int s = socket(AF_INET, SOCK_STREAM, 0);
+  const timeval patience{.tv_sec = 1, .tv_usec = 0};
+  setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   sockaddr_in to{};
   to.sin_family = AF_INET;
   to.sin_port = htons(port);

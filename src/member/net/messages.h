@@ -131,7 +131,8 @@ struct Attached {
   std::uint16_t worker = 0;
   std::uint32_t incarnation = 0;
   std::string answer{};
-  void fields(auto& f) { f(worker, incarnation, answer); }
+  std::uint64_t bytes = 0;  // of the memory
+  void fields(auto& f) { f(worker, incarnation, answer, bytes); }
 };
 // From one compute node's worker to another's, through a memory node that both are connected with.
 struct Relay {

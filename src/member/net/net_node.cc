@@ -387,6 +387,7 @@ void NetNode::attach(std::uint16_t worker, MnId mn, const net::Blob& offer) {
 void NetNode::on(const Attached& attached, MnId mn) {
   if (mns_[mn.value].attaching.erase(attached.worker) == 0 || attached.worker >= workers_.size())
     return;
+  bytes_[mn.value].store(attached.bytes);
   std::atomic<std::uint32_t>& newest = incarnations_[mn.value];
   newest.store(std::max(newest.load(), attached.incarnation));
   workers_[attached.worker]->post([this, attached, mn] {

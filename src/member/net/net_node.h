@@ -105,8 +105,9 @@ class NetNode final : public Node,
   std::uint32_t members() const override { return shape_.members; }
   std::uint32_t workers() const override { return config_.workers; }
   bool reaches(RemoteAddr addr, std::uint64_t words) const override {
-    constexpr std::uint64_t kEnd = std::uint64_t{1} << 48;
-    return addr.mn.value < kMnsMax && addr.offset < kEnd && words < kEnd / 8;
+    if (addr.mn.value >= kMnsMax) return false;
+    const std::uint64_t bytes = bytes_[addr.mn.value].load();
+    return addr.offset <= bytes && words <= (bytes - addr.offset) / 8;
   }
 
  private:
@@ -170,6 +171,7 @@ class NetNode final : public Node,
   std::vector<std::unique_ptr<net::NetEndpoint>> endpoints_;
   std::array<std::atomic<std::uint32_t>, kMnsMax> incarnations_{};
   std::array<std::atomic<std::uint32_t>, kMnsMax> meant_{};
+  std::array<std::atomic<std::uint64_t>, kMnsMax> bytes_{};  // 0: this node has never been connected with it
 
   // Of the hub's thread:
   ClusterState state_;

@@ -49,10 +49,10 @@ Result<NewMemoryLink, std::string> zookeeper_link(const std::string& coordinator
                                                   std::function<void(const std::string&)> log) {
   const Result<ZkAddress, std::string> at = parse_zk_url(coordinator);
   if (!at) return Failure{at.error()};
-  return NewMemoryLink{[at = *at, secret, shape, log = std::move(log)](wire::Hub& hub,
-                                                                       MemoryLink::Events& events) {
-    return std::make_unique<ZkMemoryLink>(hub, events, at, secret, shape, log);
-  }};
+  return NewMemoryLink{
+      [at = *at, secret, shape, log = std::move(log)](wire::Hub& hub, MemoryLink::Events& events) {
+        return std::make_unique<ZkMemoryLink>(hub, events, at, secret, shape, log);
+      }};
 }
 #else
 Result<NewMemoryLink, std::string> zookeeper_link(const std::string& coordinator, const wire::Secret&,

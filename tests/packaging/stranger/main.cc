@@ -10,7 +10,8 @@
 int main(int argc, char** argv) {
   constexpr std::uint64_t kTimes = 20'000;
   const bool is_first = argc == 1;
-  const std::string uri = is_first ? "shm:stranger-" + std::to_string(getpid()) + "?remove=yes" : argv[1];
+  const std::string uri =
+      is_first ? "shm:stranger-" + std::to_string(getpid()) + "?remove=yes" : argv[1];
   auto cluster = declock::Cluster::open(uri);
   if (!cluster) return std::fprintf(stderr, "%s\n", cluster.error().message.c_str()), 1;
   const pid_t second = is_first ? fork() : -1;
