@@ -72,7 +72,7 @@ std::map<std::string, Action> add_commands(CLI::App& program) {
 int main(int argc, char** argv) {
   open_standard_descriptors();
   CLI::App program{"DecLock: a reader-writer lock for disaggregated memory", "declock"};
-  program.set_version_flag("--version", "declock " DECLOCK_COMMIT);
+  program.set_version_flag("--version", "declock " DECLOCK_VERSION ", commit " DECLOCK_COMMIT);
   program.require_subcommand(1);
   program.get_formatter()->column_width(34);
   program.option_defaults()->always_capture_default();

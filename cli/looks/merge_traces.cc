@@ -157,9 +157,11 @@ std::vector<Json> arrows_of(Stories& stories, MergedTrace& merged) {
       const bool local = wait.sequence > 0;
       (local ? merged.local : merged.remote) += 1;
       id += 1;
-      arrows.push_back(arrow_end("s", id, local, *release, release->from_us));
+      // Inside of the release: where it begins, the hold ends, and a viewer takes either.
+      const double start_us = std::min(release->from_us + 0.001, release->to_us);
+      arrows.push_back(arrow_end("s", id, local, *release, start_us));
       // Just before the wait's end, since there the hold begins; never before the arrow does.
-      const double end_us = std::max(release->from_us, wait.to_us - 0.001);
+      const double end_us = std::max(start_us, wait.to_us - 0.001);
       arrows.push_back(arrow_end("f", id, local, wait, end_us));
     }
   }

@@ -100,6 +100,12 @@ Result<void, std::string> TraceLog::write(const std::function<std::string(Remote
       "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{},\"tid\":0,\"args\":{{\"name\":\"declock "
       "{}\"}}}}",
       pid, pid);
+  for (std::size_t i = 1; i <= tracks_.size(); ++i) {
+    text += fmt::format(
+        ",\n{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":{},\"tid\":{},\"args\":{{\"name\":\"row "
+        "{}\"}}}}",
+        pid, i, i);
+  }
   for (const Event& e : events_) {
     text += fmt::format(
         ",\n{{\"name\":\"{}\",\"cat\":\"lock\",\"ph\":\"X\",\"ts\":{}.{:03},\"dur\":{}.{:03},\"pid\":{}"

@@ -20,17 +20,22 @@ constexpr std::uint64_t kClockMask = (std::uint64_t{1} << kClockBits) - 1;
 }  // namespace
 
 Time SyncedClock::corrected(Time local) const {
-  const std::int64_t passed = std::clamp((local - since_).ns, std::int64_t{0}, kSlew.ns);
+  constexpr auto kRelaxed = std::memory_order_relaxed;
+  const std::int64_t from_ns = from_ns_.load(kRelaxed);
+  const std::int64_t to_ns = to_ns_.load(kRelaxed);
+  const std::int64_t passed =
+      std::clamp(local.ns - since_ns_.load(kRelaxed), std::int64_t{0}, kSlew.ns);
   // In microseconds of the slew: the product stays far below 2^63.
   const std::int64_t part_us = passed / 1000;
-  return local + from_ + Duration{(to_.ns - from_.ns) * part_us / (kSlew.ns / 1000)};
+  return local + Duration{from_ns + (to_ns - from_ns) * part_us / (kSlew.ns / 1000)};
 }
 
 void SyncedClock::correct_by(Duration error, Time local) {
   const Duration current = corrected(local) - local;
-  to_ = current + error;
-  from_ = rounds_ == 0 ? to_ : current;
-  since_ = local;
+  const Duration aim = current + error;
+  to_ns_.store(aim.ns, std::memory_order_relaxed);
+  from_ns_.store((rounds_ == 0 ? aim : current).ns, std::memory_order_relaxed);
+  since_ns_.store(local.ns, std::memory_order_relaxed);
 }
 
 bool SyncedClock::leads() const {

@@ -8,12 +8,13 @@
 // agrees (H26).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "base/time.h"
+#include "declock/task.h"
 #include "fabric/fabric.h"
 #include "member/membership.h"
-#include "declock/task.h"
 
 namespace declock::hier {
 
@@ -23,7 +24,7 @@ class SyncedClock {
       : endpoint_(endpoint), membership_(membership) {}
 
   Time now() const { return corrected(endpoint_.worker().now()); }
-  // What it reads when the worker's own clock reads that.
+  // What it reads when the worker's own clock reads that. From any worker of the CN.
   Time corrected(Time local) const;
   // In which this clock was right, or was corrected.
   std::uint64_t rounds() const { return rounds_; }
@@ -46,10 +47,11 @@ class SyncedClock {
   std::uint32_t mn_incarnation_ = 0;
   std::uint64_t rounds_ = 0;
   Duration quickest_read_ = seconds(1);
-  // The correction moves from one value to the other while the local clock goes from `since_` on.
-  Duration from_;
-  Duration to_;
-  Time since_;
+  // The correction moves from one value to the other while the local clock goes from `since_` on. Other workers read them
+  // at any time, relaxed: what they find of two corrections at once is between the two, and blurs one timestamp.
+  std::atomic<std::int64_t> from_ns_{0};
+  std::atomic<std::int64_t> to_ns_{0};
+  std::atomic<std::int64_t> since_ns_{0};
 };
 
 }  // namespace declock::hier

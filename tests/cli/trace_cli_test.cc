@@ -87,7 +87,8 @@ TEST_F(TraceCli, AnArrowLeadsFromTheReleaseToTheWaitThatItEnded) {
   ASSERT_EQ(all.size(), 1u);
   const auto& [from, to] = all[0];
   EXPECT_EQ(from["pid"], 10);
-  EXPECT_EQ(from["ts"], 200.5);
+  EXPECT_NEAR(from["ts"].get<double>(), 200.501, 1e-6)
+      << "inside the release, not at the end of the hold";
   EXPECT_EQ(to["pid"], 20);
   EXPECT_EQ(to["bp"], "e");
   EXPECT_EQ(from["cat"], to["cat"]);

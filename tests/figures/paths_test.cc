@@ -1,6 +1,7 @@
 // Every path through every lock costs what is documented, in the simulator and between processes.
 #include "bench/paths.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace declock::bench {
@@ -39,16 +40,29 @@ TEST(Cost, CountsPollsOfWhichThereIsAtLeastOne) {
 
 class PathsOn : public testing::TestWithParam<Fabric> {};
 
-TEST_P(PathsOn, CostWhatIsDocumented) {
-  std::size_t seen = 0;
-  for (const WalkedPath& walked : walk_all({GetParam()})) {
+// What costs something else than documented; empty: all is as it should be.
+std::string differences(const std::vector<WalkedPath>& all, std::size_t& seen) {
+  std::string lines;
+  seen = 0;
+  for (const WalkedPath& walked : all) {
     seen += walked.seen.size();
     for (const auto& [fabric, counts] : walked.seen) {
-      EXPECT_TRUE(walked.path->cost.matches(counts))
-          << walked.lock << ": " << walked.path->name << ": " << text(counts) << " instead of "
-          << walked.path->cost.text();
+      if (walked.path->cost.matches(counts)) continue;
+      lines += fmt::format("{}: {}: {} instead of {}\n", walked.lock, walked.path->name, text(counts),
+                           walked.path->cost.text());
     }
   }
+  return lines;
+}
+
+TEST_P(PathsOn, CostWhatIsDocumented) {
+  std::size_t seen = 0;
+  std::string lines = differences(walk_all({GetParam()}), seen);
+  // The steps of several processes are taken by the clock: on a busy machine one may come late.
+  for (int again = 0; again < 2 && !lines.empty() && GetParam() != Fabric::sim; ++again) {
+    lines = differences(walk_all({GetParam()}), seen);
+  }
+  EXPECT_EQ(lines, "");
   EXPECT_GT(seen, 80u);
 }
 
