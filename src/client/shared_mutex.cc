@@ -1,5 +1,7 @@
 #include "declock/shared_mutex.h"
 
+#include <atomic>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <system_error>
@@ -24,15 +26,17 @@ struct SharedMutex::State {
   std::shared_ptr<client::Core> core;
   std::string name;  // empty: not by name
 
-  ShortLock mutex;  // of what follows
-  LockRef lock;
-  Held exclusive;
+  Held exclusive;             // of who holds it so, and nobody else's
+  ShortLock mutex;            // of what follows
+  std::deque<LockRef> found;  // where it was looked up; once more after each restart of its memory node
   // Of readers of one process any releases for any: they share one place in the lock's queue.
   std::vector<Held> shared;
+  std::atomic<const LockRef*> lock{nullptr};  // the last of `found`
 
-  LockRef ref() {
+  const LockRef& ref() const { return *lock.load(); }
+  void set_ref(const LockRef& to) {
     const std::lock_guard guard{mutex};
-    return lock;
+    lock.store(&found.emplace_back(to));
   }
   Result<void> lock_as(Wanted wanted);
   Held take(Mode mode);
@@ -40,7 +44,7 @@ struct SharedMutex::State {
 
 SharedMutex::SharedMutex(const Cluster& cluster, LockRef lock) : state_(std::make_unique<State>()) {
   state_->core = cluster.core();
-  state_->lock = lock;
+  state_->set_ref(lock);
 }
 
 SharedMutex::SharedMutex(Cluster& cluster, std::string_view name, MnId mn)
@@ -48,7 +52,7 @@ SharedMutex::SharedMutex(Cluster& cluster, std::string_view name, MnId mn)
   const auto lock = cluster.named_lock(name, mn);
   if (!lock) fail(lock.error().code, lock.error().message);
   state_->core = cluster.core();
-  state_->lock = *lock;
+  state_->set_ref(*lock);
   state_->name = name;
 }
 
@@ -62,26 +66,25 @@ Result<void> SharedMutex::State::lock_as(Wanted wanted) {
   for (;;) {  // again only if the memory node has restarted, and the name is somewhere else
     wanted.lock = ref();
     const Result<Held> held = core->acquire(wanted);
+    if (held && wanted.mode == Mode::exclusive) {
+      exclusive = *held;
+      return {};
+    }
     if (held) {
       const std::lock_guard guard{mutex};
-      if (wanted.mode == Mode::exclusive) {
-        exclusive = *held;
-      } else {
-        shared.push_back(*held);
-      }
+      shared.push_back(*held);
       return {};
     }
     if (held.error() != Errc::mn_restarted || name.empty()) return Failure{held.error()};
     const auto again = core->named_lock(name, wanted.lock.at.mn);
     if (!again) return Failure{held.error()};
-    const std::lock_guard guard{mutex};
-    lock = *again;
+    set_ref(*again);
   }
 }
 
 Held SharedMutex::State::take(Mode mode) {
-  const std::lock_guard guard{mutex};
   if (mode == Mode::exclusive) return exclusive;
+  const std::lock_guard guard{mutex};
   CHECK(!shared.empty());
   const Held held = shared.back();
   shared.pop_back();
@@ -106,22 +109,17 @@ bool SharedMutex::acquire_if(Mode mode, bool at_once, std::chrono::nanoseconds d
 
 void SharedMutex::release(Mode mode) noexcept {
   const Held held = state_->take(mode);
-  state_->core->release_behind({held.hold.lock, 0, state_->lock.table}, held);
+  state_->core->release_behind({held.hold.lock, 0, state_->ref().table}, held);
 }
 
 Result<void> SharedMutex::release_checked(Mode mode, RemoteAddr to,
                                           std::span<const std::uint64_t> words) {
   const Held held = state_->take(mode);
-  return state_->core->release({held.hold.lock, 0, state_->lock.table}, held, {to, words});
+  return state_->core->release({held.hold.lock, 0, state_->ref().table}, held, {to, words});
 }
 
 Token SharedMutex::token() {
-  Held held;
-  {
-    const std::lock_guard guard{state_->mutex};
-    held = state_->exclusive;
-  }
-  const Result<Token> token = state_->core->token(held.hold);
+  const Result<Token> token = state_->core->token(state_->exclusive.hold);
   if (!token) fail(token.error(), "declock::SharedMutex::token");
   return *token;
 }

@@ -46,7 +46,8 @@ ThreadWorker::Running::Running(ThreadWorker& worker, std::unique_lock<std::mutex
       guard_(std::move(guard)),
       next_(next),
       outer_(std::exchange(t_running, &worker)) {
-  worker_.bell_.store(word(Bell::running));
+  // Release is enough: who still sees it away rings for the dispatcher, which finds that it is not.
+  worker_.bell_.store(word(Bell::running), std::memory_order_release);
 }
 
 ThreadWorker::Running::~Running() {
