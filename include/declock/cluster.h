@@ -56,7 +56,7 @@ struct Options {
 
   // shm: of a cluster that is made now. 0: as it is, or the default. If it is there, and of another size, that is an error.
   std::uint32_t members = 0;           // members=16: processes at a time, at most 1024
-  std::uint64_t size = 0;              // size=64MiB, of its memory
+  std::uint64_t size = 0;              // size=16MiB, of its memory
   std::string directory = "/dev/shm";  // dir=/dev/shm
   bool create = true;                  // create=no: an error if there is none
   bool remove_when_last = false;       // remove=yes: its memory is removed when nobody is left

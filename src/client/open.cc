@@ -14,7 +14,7 @@ namespace {
 using Joined = Result<std::unique_ptr<member::Node>, std::string>;
 
 constexpr std::uint32_t kMembers = 16;
-constexpr std::uint64_t kBytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t kBytes = std::uint64_t{16} << 20;
 constexpr std::uint32_t kShmWorkers = 8;
 constexpr std::uint32_t kNetWorkers = 4;
 

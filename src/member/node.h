@@ -27,7 +27,7 @@ class Node {
   virtual Endpoint& endpoint(std::uint32_t i) = 0;
 
   virtual std::uint32_t workers() const = 0;
-  // Are there words of memory, on a memory node that this node has been connected with?
+  // Can there be words of memory?
   virtual bool reaches(RemoteAddr addr, std::uint64_t words) const = 0;
   // How many the cluster admits at a time.
   virtual std::uint32_t members() const = 0;

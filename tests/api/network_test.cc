@@ -192,6 +192,29 @@ TEST_F(TcpCluster, ALockOfAMemoryNodeThatRestartedIsLookedUpAgainOrRefused) {
   EXPECT_EQ(failed, 1);
 }
 
+TEST_F(TcpCluster, AMemoryNodeThatComesLaterServesAndOneThatNeverCameIsRefused) {
+  Cluster cluster = open(uri());
+  addresses_.push_back(start(1));
+  LockRef lock;
+  for (int i = 0; i < 1000; ++i) {  // until this node has heard of it
+    const auto made = cluster.named_lock("late", MnId{1});
+    if (made) {
+      lock = *made;
+      break;
+    }
+    std::this_thread::sleep_for(10ms);
+  }
+  SharedMutex mutex = cluster.shared_mutex(lock);
+  EXPECT_TRUE(mutex.try_lock_for(10s));
+  mutex.unlock();
+  std::uint64_t word = 0;
+  EXPECT_TRUE(cluster.read({MnId{1}, (1 << 20) - 8}, {&word, 1}));
+  EXPECT_EQ(cluster.read({MnId{1}, 1 << 20}, {&word, 1}).error(), Errc::invalid_argument);
+  EXPECT_EQ(cluster.read({MnId{0}, std::uint64_t{1} << 40}, {&word, 1}).error(),
+            Errc::invalid_argument);
+  EXPECT_EQ(cluster.read({MnId{7}, 0}, {&word, 1}).error(), Errc::invalid_argument);
+}
+
 TEST_F(TcpCluster, AProcessThatWasTakenForDeadIsToldAndMayOpenItAgain) {
   Child sleeper{[&] {
     Cluster cluster = open(uri());

@@ -107,6 +107,7 @@ class NetNode final : public Node,
   bool reaches(RemoteAddr addr, std::uint64_t words) const override {
     if (addr.mn.value >= kMnsMax) return false;
     const std::uint64_t bytes = bytes_[addr.mn.value].load();
+    if (bytes == 0) return incarnations_[addr.mn.value].load() != 0;  // it came later: nobody knows yet
     return addr.offset <= bytes && words <= (bytes - addr.offset) / 8;
   }
 
