@@ -25,6 +25,7 @@
 #include <utility>
 
 #include "declock/config.h"
+#include "declock/deadline.h"
 #include "declock/lock_ref.h"
 #include "declock/result.h"
 #include "declock/task.h"
@@ -133,15 +134,6 @@ class DECLOCK_EXPORT Client {
   auto locking(Request request) {
     return Operation{[this, request = std::move(request)] { return start_lock(request); }};
   }
-  template <class Rep, class Period>
-  static std::chrono::steady_clock::time_point in(std::chrono::duration<Rep, Period> d) {
-    using Steady = std::chrono::steady_clock;
-    constexpr auto kLong = std::chrono::hours(24 * 365);
-    if (std::chrono::duration<double>(d) >= std::chrono::duration<double>(kLong)) {
-      return Steady::now() + kLong;
-    }
-    return Steady::now() + std::chrono::ceil<Steady::duration>(d);
-  }
   static std::int64_t ns_of(std::chrono::steady_clock::time_point t) {
     return std::chrono::nanoseconds(t.time_since_epoch()).count();
   }
@@ -153,7 +145,9 @@ class DECLOCK_EXPORT Client {
  public:
   Client(Client&& other) noexcept;
   Client& operator=(Client&& other) noexcept;
-  ~Client();  // what was spawned and is not done ends where it stands; locks that are held are released
+  // As std::jthread: waits for what was spawned, which goes on meanwhile, and drops what it throws. What waits for a lock
+  // can be cancelled by its stop token.
+  ~Client();
 
   // Runs a coroutine on this thread, and what else was spawned beside it. What it gives, or throws.
   template <class T>
@@ -189,20 +183,32 @@ class DECLOCK_EXPORT Client {
   // And timed_out, at the deadline and not before.
   auto try_lock_until(LockRef lock, std::chrono::steady_clock::time_point deadline,
                       std::stop_token stop = {}) {
-    return locking({lock, Mode::exclusive, Patience::until, ns_of(deadline), std::move(stop), {}, {}});
+    return locking({lock,
+                    Mode::exclusive,
+                    Patience::until,
+                    ns_of(detail::moment_at(deadline)),
+                    std::move(stop),
+                    {},
+                    {}});
   }
   auto try_lock_shared_until(LockRef lock, std::chrono::steady_clock::time_point deadline,
                              std::stop_token stop = {}) {
-    return locking({lock, Mode::shared, Patience::until, ns_of(deadline), std::move(stop), {}, {}});
+    return locking({lock,
+                    Mode::shared,
+                    Patience::until,
+                    ns_of(detail::moment_at(deadline)),
+                    std::move(stop),
+                    {},
+                    {}});
   }
   template <class Rep, class Period>
   auto try_lock_for(LockRef lock, std::chrono::duration<Rep, Period> d, std::stop_token stop = {}) {
-    return try_lock_until(lock, in(d), std::move(stop));
+    return try_lock_until(lock, detail::moment_after(d), std::move(stop));
   }
   template <class Rep, class Period>
   auto try_lock_shared_for(LockRef lock, std::chrono::duration<Rep, Period> d,
                            std::stop_token stop = {}) {
-    return try_lock_shared_until(lock, in(d), std::move(stop));
+    return try_lock_shared_until(lock, detail::moment_after(d), std::move(stop));
   }
 
   // The lock and what it protects with one message to the memory node where nobody is in the way: two round trips less.
@@ -224,7 +230,8 @@ class DECLOCK_EXPORT Client {
   // Others go on meanwhile.
   template <class Rep, class Period>
   auto sleep_for(std::chrono::duration<Rep, Period> d) {
-    return Operation{[this, until_ns = ns_of(in(d))] { return start_sleep(until_ns); }};
+    return Operation{
+        [this, until_ns = ns_of(detail::moment_after(d))] { return start_sleep(until_ns); }};
   }
 
  private:

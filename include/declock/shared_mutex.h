@@ -11,6 +11,7 @@
 
 #include "declock/cluster.h"
 #include "declock/config.h"
+#include "declock/deadline.h"
 #include "declock/lock_ref.h"
 #include "declock/result.h"
 
@@ -35,7 +36,7 @@ class DECLOCK_EXPORT SharedMutex {
   bool try_lock() { return acquire_if(Mode::exclusive, true, {}); }
   template <class Rep, class Period>
   bool try_lock_for(const std::chrono::duration<Rep, Period>& duration) {
-    return try_lock_until(deadline_in(duration));
+    return try_lock_until(detail::moment_after(duration));
   }
   template <class Clock, class Duration>
   bool try_lock_until(const std::chrono::time_point<Clock, Duration>& deadline) {
@@ -48,7 +49,7 @@ class DECLOCK_EXPORT SharedMutex {
   bool try_lock_shared() { return acquire_if(Mode::shared, true, {}); }
   template <class Rep, class Period>
   bool try_lock_shared_for(const std::chrono::duration<Rep, Period>& duration) {
-    return try_lock_shared_until(deadline_in(duration));
+    return try_lock_shared_until(detail::moment_after(duration));
   }
   template <class Clock, class Duration>
   bool try_lock_shared_until(const std::chrono::time_point<Clock, Duration>& deadline) {
@@ -79,22 +80,11 @@ class DECLOCK_EXPORT SharedMutex {
   LockRef ref() const;
 
  private:
-  // As far as a clock can tell; what is too far away to be told is never.
-  template <class Rep, class Period>
-  static std::chrono::steady_clock::time_point deadline_in(
-      const std::chrono::duration<Rep, Period>& d) {
-    using Steady = std::chrono::steady_clock;
-    constexpr std::chrono::duration<double> kLong = std::chrono::hours(24 * 365);
-    const Steady::time_point now = Steady::now();
-    if (std::chrono::duration<double>(d) >= kLong) return now + std::chrono::hours(24 * 365);
-    return now + std::chrono::ceil<Steady::duration>(d);
-  }
   template <class Clock, class Duration>
   bool until(const std::chrono::time_point<Clock, Duration>& deadline, Mode mode) {
     // Another clock may be set meanwhile: asked again, it must have passed its deadline.
     for (;;) {
-      const auto left = deadline - Clock::now();
-      if (acquire_if(mode, false, deadline_in(left).time_since_epoch())) return true;
+      if (acquire_if(mode, false, detail::moment_at(deadline).time_since_epoch())) return true;
       if (Clock::now() >= deadline) return false;
     }
   }

@@ -159,11 +159,11 @@ Client::~Client() {
 void Client::give_back() {
   Lane* lane = std::exchange(lane_, nullptr);
   if (lane == nullptr || core_->is_closed()) return;
-  // Coroutines of the application do not go on; what they wait for must be over before their frames are gone.
-  lane->worker.run_until([&] { return lane->operations == 0; });
+  lane_ = lane;
+  lane->fresh.clear();
+  drive([&] { return lane->fresh.empty() && lane->spawned.running() == 0; });
+  lane_ = nullptr;
   lane->worker.run_until([&] {
-    lane->ready.clear();
-    lane->fresh.clear();
     lane->spawned.clear();
     lane->thrown = nullptr;
     return true;
@@ -203,10 +203,13 @@ void Client::drive_until(bool (*done)(void*), void* argument) {
     std::vector<std::coroutine_handle<>> ready;
     ready.swap(lane.ready);
     for (const std::coroutine_handle<> coroutine : ready) coroutine.resume();
-    std::vector<Task<void>> fresh;
-    fresh.swap(lane.fresh);
-    for (Task<void>& task : fresh) lane.spawned.spawn(keep_what_it_throws(lane, std::move(task)));
-    const bool is_done = done(argument) && lane.fresh.empty();
+    bool is_done = false;
+    do {  // who is begun here may spawn others
+      std::vector<Task<void>> fresh;
+      fresh.swap(lane.fresh);
+      for (Task<void>& task : fresh) lane.spawned.spawn(keep_what_it_throws(lane, std::move(task)));
+      is_done = done(argument);
+    } while (!lane.fresh.empty());
     lane.is_inside_run = !is_done;
     return is_done;
   });

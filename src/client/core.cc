@@ -66,6 +66,11 @@ void Core::start() {
     lane->recorder.trace(trace_.get());
     locks_->worker(lane->number).cql().start_patrol();
   }
+  // Addresses that the application has from elsewhere are meant for the memory nodes that are there now.
+  for (std::uint16_t mn = 0; mn < Lane::kMns; ++mn) {
+    if (node_->reaches({MnId{mn}, 0}, 1))
+      node_->mean_only(MnId{mn}, lanes_[0]->endpoint.incarnation(MnId{mn}));
+  }
   node_->start();
   start_duties(false);
 }
@@ -108,17 +113,20 @@ Result<void, Error> Core::mean_only(const member::Node::Memory& memory) {
   if (before != 0) {
     node_->mean_only(mn, member::Node::kNoIncarnation);
     const Time until = monotonic_now() + milliseconds(target_.options.patience_ms);
-    // Acquisitions end with mn_restarted as soon as they reach for the memory node.
-    const auto anybody_waits = [&] {
-      return std::any_of(lanes_.begin(), lanes_.end(),
-                         [&](const auto& lane) { return lane->waiting_on(mn) > 0; });
+    // Acquisitions end with mn_restarted as soon as they reach for the memory node, also those that a client which gave
+    // up has left behind. Holds are void, and end when they are released.
+    const auto anybody_is_left = [&] {
+      return locks_->is_busy_on(mn) || std::any_of(lanes_.begin(), lanes_.end(), [&](const auto& lane) {
+               return lane->waiting_on(mn) > 0;
+             });
     };
-    while (anybody_waits()) {
+    while (anybody_is_left()) {
       if (monotonic_now() > until) {
         return Failure{
-            Error{Errc::mn_restarted, fmt::format("memory node {} has restarted, and threads still "
-                                                  "wait for locks that were there",
-                                                  mn.value)}};
+            Error{Errc::mn_restarted,
+                  fmt::format("memory node {} has restarted, and this process still holds or waits for "
+                              "locks that were there; release them first",
+                              mn.value)}};
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -145,8 +153,13 @@ bool Core::try_here(Step step) {
   const std::uint32_t first = lane_of_this_thread().number;
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     Lane& lane = *lanes_[(first + i) % lanes_.size()];
-    if (lane.is_of_client.load(std::memory_order_relaxed)) continue;
-    if (lane.worker.try_run_until([&] { return step(lane); })) return true;
+    bool is_first_turn = true;
+    bool is_ours = true;  // and not a client's meanwhile
+    const bool ran = lane.worker.try_run_until([&] {
+      if (std::exchange(is_first_turn, false)) is_ours = !lane.is_of_client.load();
+      return !is_ours || step(lane);
+    });
+    if (ran && is_ours) return true;
   }
   return false;
 }
@@ -296,8 +309,12 @@ void Core::release_failed(const LockRef& lock, Errc error) {
 Lane* Core::take_lane() {
   // The first stays for threads, and for the library itself.
   for (std::size_t i = lanes_.size(); i-- > 1;) {
-    bool free = false;
-    if (lanes_[i]->is_of_client.compare_exchange_strong(free, true)) return lanes_[i].get();
+    Lane& lane = *lanes_[i];
+    bool taken = false;
+    if (!lane.is_of_client.compare_exchange_strong(taken, true)) continue;
+    // Not one on which a thread waits: perhaps for a lock of whoever asks.
+    if (lane.worker.try_run_until([] { return true; })) return &lane;
+    lane.is_of_client.store(false);
   }
   return nullptr;
 }
@@ -309,18 +326,38 @@ bool Core::evicted() const {
 
 // ---------------------------------------------------------------- closing
 
+namespace {
+
+Task<void> wake_at(Lane& lane, Time when) {
+  co_await lane.worker.sleep_for(when - lane.worker.now());
+}
+
+}  // namespace
+
 // True: nothing is under way any more.
 bool Core::drain() {
   const Time until = monotonic_now() + milliseconds(target_.options.patience_ms);
   bool drained = true;
   for (const auto& lane : lanes_) {
-    lane->worker.run_until([&] {
+    bool is_first_turn = true;
+    bool has_passed = false;  // what was left to this worker has begun
+    run_on(lane->worker, [&] {
       if (lane->number == 0) duties_.reset();
-      const bool done =
-          lane->operations == 0 && lane->behind.running() == 0 && lane->locks.running() == 0;
-      return done || monotonic_now() > until;
+      has_passed = true;
     });
-    drained = drained && lane->behind.running() == 0 && lane->locks.running() == 0;
+    std::optional<Task<void>> alarm;  // it sleeps no longer than that
+    lane->worker.run_until([&] {
+      if (std::exchange(is_first_turn, false)) {
+        alarm.emplace(wake_at(*lane, until));
+        alarm->start();
+      }
+      const bool is_idle = lane->behind.running() == 0 && lane->locks.running() == 0;
+      drained = drained && (is_idle || lane->worker.now() <= until);
+      const bool is_over =
+          has_passed && ((is_idle && lane->operations == 0) || lane->worker.now() > until);
+      if (is_over) alarm.reset();
+      return is_over;
+    });
   }
   return drained;
 }

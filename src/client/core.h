@@ -59,6 +59,7 @@ class Core {
   // Nobody waited for this release.
   void release_failed(const LockRef& lock, Errc error);
   Errc check(RemoteAddr addr, std::uint64_t words) const;
+  std::uint32_t meant(MnId mn) const { return node_->meant(mn); }
   // Is its memory node still the one that it was looked up on?
   bool is_current(const LockRef& lock) const {
     return lock.mn_incarnation == 0 || node_->meant(lock.at.mn) == lock.mn_incarnation;

@@ -43,6 +43,11 @@ std::optional<Held> Lane::acquire_at_once(const LockRef& lock, Mode mode, hier::
   return held;
 }
 
+bool Lane::is_behind(MnId mn) const {
+  const std::uint32_t meant = core.meant(mn);
+  return meant != member::Node::kNoIncarnation && endpoint.incarnation(mn) < meant;
+}
+
 Task<Result<Held>> Lane::acquire(Lane& lane, Wanted wanted, hier::HierLock<>& client) {
   const Time called = lane.worker.now();
   lane.recorder.begins();
@@ -54,6 +59,7 @@ Task<Result<Held>> Lane::acquire(Lane& lane, Wanted wanted, hier::HierLock<>& cl
   // or it is waited for.
   lane.waiting_[wanted.lock.at.mn.value].fetch_add(1);
   if (lane.core.is_current(wanted.lock)) {
+    if (lane.is_behind(wanted.lock.at.mn)) (void)co_await lane.endpoint.reconnect(wanted.lock.at.mn);
     hold = co_await wait(lane, wanted, client, along ? &look : nullptr);
   }
   lane.waiting_[wanted.lock.at.mn.value].fetch_sub(1);
@@ -68,7 +74,10 @@ Task<Result<Held>> Lane::acquire(Lane& lane, Wanted wanted, hier::HierLock<>& cl
   if (wanted.lock.mn_incarnation != 0 && wanted.lock.mn_incarnation != hold->mn_incarnation) {
     error = Errc::mn_restarted;
   } else if (!wanted.words.empty() && !(along && hold->object_read)) {
-    const Result<void> done = co_await read(lane, wanted.from, wanted.words, hold->mn_incarnation);
+    // Another memory node has incarnations of its own.
+    const bool same = wanted.from.mn == wanted.lock.at.mn;
+    const Result<void> done =
+        co_await read(lane, wanted.from, wanted.words, same ? hold->mn_incarnation : 0);
     if (!done) error = done.error();
   }
   if (error == Errc::ok) co_return held;
@@ -128,6 +137,7 @@ Task<void> Lane::release_alone(Lane& lane, LockRef lock, Held held) {
 
 Task<Result<void>> Lane::read(Lane& lane, RemoteAddr from, std::span<std::uint64_t> words,
                               std::uint32_t incarnation) {
+  if (lane.is_behind(from.mn)) (void)co_await lane.endpoint.reconnect(from.mn);
   Op look = Op::read(from, words, Purpose::data);
   look.incarnation = incarnation;
   co_return co_await post_until_known(lane.endpoint, look);
@@ -135,6 +145,7 @@ Task<Result<void>> Lane::read(Lane& lane, RemoteAddr from, std::span<std::uint64
 
 Task<Result<void>> Lane::write(Lane& lane, RemoteAddr to, std::span<const std::uint64_t> words,
                                std::uint32_t incarnation) {
+  if (lane.is_behind(to.mn)) (void)co_await lane.endpoint.reconnect(to.mn);
   Op store = Op::write(to, words, Purpose::data);
   store.incarnation = incarnation;
   co_return co_await post_until_known(lane.endpoint, store);

@@ -49,6 +49,8 @@ struct Lane {
         behind(worker.frames()),
         spawned(worker.frames()) {}
 
+  static constexpr std::uint16_t kMns = 64;
+
   FramePool& frames() { return worker.frames(); }
 
   // Without a coroutine, where nothing has to be waited for. Nothing: it is not so, and acquire() with the same client goes on.
@@ -83,6 +85,8 @@ struct Lane {
   };
   Inside inside() { return {*this}; }
 
+  // Others of this process have heard that a memory node has restarted, and this worker has not.
+  bool is_behind(MnId mn) const;
   // Acquisitions on a memory node that are under way. From any thread.
   std::uint32_t waiting_on(MnId mn) const { return waiting_[mn.value].load(); }
 
@@ -105,7 +109,6 @@ struct Lane {
   std::exception_ptr thrown;  // by one of these
 
  private:
-  static constexpr std::size_t kMns = 64;
   std::array<std::atomic<std::uint32_t>, kMns> waiting_{};  // by memory node
 
   static Task<void> release_alone(Lane& lane, LockRef lock, Held held);

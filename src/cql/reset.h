@@ -322,6 +322,8 @@ Task<Result<Header>> CqlLock<kRules>::read_header(RemoteAddr lock) {
     Op look = Op::read(lock, {&word, 1}, Purpose::reset);
     const Result<void> posted = co_await endpoint_.post(look);
     if (posted) co_return shape_.header.decode(word);
+    if (posted.error() == Errc::mn_restarted)
+      co_return Failure{Errc::mn_restarted};  // not meant for it
     const Result<void> settled = co_await settle(lock, posted.error());
     if (settled.error() == Errc::evicted) co_return Failure{Errc::evicted};
   }
@@ -371,6 +373,7 @@ Task<void> CqlLock<kRules>::patrol() {
     for (const GrantKey& key : waits) {
       const RecordUse record{self_.requests, key.lock};
       const Result<Header> header = co_await read_header(key.lock);
+      if (!header && header.error() == Errc::mn_restarted) continue;  // who waits is told by the view
       if (!header) co_return;
       bool stands_still = false;
       self_.requests.change(*record, [&](Record& r) {

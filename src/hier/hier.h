@@ -162,6 +162,13 @@ class Node final : private cql::LockLossListener {
     for (const auto& worker : workers_) sum += worker->running();
     return sum;
   }
+  // Has anybody here to do with a lock of this memory node? From any thread.
+  bool is_busy_on(MnId mn) {
+    bool busy = false;
+    requests_.for_each(
+        [&](const cql::Record& r) { busy = busy || (r.lock.mn == mn && (r.users > 0 || !r.quiet())); });
+    return busy;
+  }
 
  private:
   void on_reset_of(RemoteAddr lock, const cql::Era& era) override {

@@ -163,6 +163,7 @@ Task<void> time_out(Client& client, LockRef lock) {
   EXPECT_EQ((co_await client.try_lock_shared_until(lock, Steady::now() + 20ms)).error(),
             Errc::timed_out);
   EXPECT_GE(Steady::now() - began, 40ms);
+  EXPECT_EQ((co_await client.try_lock_until(lock, Steady::time_point::min())).error(), Errc::timed_out);
 }
 
 TEST_F(ClientTest, TimeOutsAreNeverEarly) {
@@ -243,7 +244,45 @@ TEST_F(ClientTest, CoroutinesGoOnInsideRunAlone) {
   EXPECT_EQ(went_on, 1);
 }
 
-TEST_F(ClientTest, AClientThatEndsReleasesWhatItsCoroutinesHoldAndGot) {
+Task<void> hold_for_a_while(Client& client, LockRef lock) {
+  Result<Guard> guard = co_await client.lock(lock);
+  co_await client.sleep_for(5ms);
+}
+Task<void> count(Client&, int& went_on) {
+  went_on += 1;
+  co_return;
+}
+Task<void> spawn_another(Client& client, int& went_on) {
+  client.spawn(count(client, went_on));
+  co_return;
+}
+
+TEST_F(ClientTest, ACoroutineMaySpawnAnother) {
+  int went_on = 0;
+  client.spawn(spawn_another(client, went_on));
+  client.run_all();
+  EXPECT_EQ(went_on, 1);
+}
+
+TEST_F(ClientTest, AClientIsNotGivenAWorkerOnWhichAThreadWaits) {
+  SharedMutex mutex = cluster.shared_mutex(locks[10]);
+  mutex.lock();
+  std::vector<std::jthread> waiting;
+  for (int i = 0; i < 4; ++i) {
+    waiting.emplace_back([&] {
+      mutex.lock_shared();
+      mutex.unlock_shared();
+    });
+  }
+  std::this_thread::sleep_for(20ms);
+  for (int i = 0; i < 2; ++i) {
+    Client another = *cluster.client();
+    another.run(nap(another));
+  }
+  mutex.unlock();
+}
+
+TEST_F(ClientTest, CoroutinesOfAClientThatEndsGoOnToTheirEnd) {
   SharedMutex mutex = cluster.shared_mutex(locks[9]);
   int went_on = 0;
   {
@@ -252,8 +291,12 @@ TEST_F(ClientTest, AClientThatEndsReleasesWhatItsCoroutinesHoldAndGot) {
     brief.spawn(wait_for(brief, locks[9], went_on));
     brief.run(nap(brief));
     mutex.unlock();
+    // One holds a lock and sleeps, the other waits for that.
+    brief.spawn(hold_for_a_while(brief, locks[9]));
+    brief.spawn(wait_for(brief, locks[9], went_on));
+    brief.run(nap(brief));
   }
-  EXPECT_EQ(went_on, 0);
+  EXPECT_EQ(went_on, 2);
   EXPECT_TRUE(mutex.try_lock_for(10s));
   mutex.unlock();
 }

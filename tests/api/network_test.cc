@@ -192,6 +192,49 @@ TEST_F(TcpCluster, ALockOfAMemoryNodeThatRestartedIsLookedUpAgainOrRefused) {
   EXPECT_EQ(failed, 1);
 }
 
+TEST_F(TcpCluster, WaitersOfAMemoryNodeThatRestartsGoOnAndEveryWorkerFollows) {
+  addresses_.push_back(start(1));
+  constexpr MnId kOne{1};
+  Cluster holder = open(uri());
+  Cluster cluster = open(uri());
+  SharedMutex held = holder.shared_mutex("w", kOne);
+  held.lock();
+  SharedMutex mutex = cluster.shared_mutex("w", kOne);
+  EXPECT_FALSE(mutex.try_lock_for(10ms));  // its request stays in the queue
+  std::atomic<int> got{0};
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      mutex.lock();
+      got += 1;
+      mutex.unlock();
+    });
+  }
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(got, 0);
+  restart(1);
+  threads.clear();
+  EXPECT_EQ(got, 2);
+  EXPECT_EQ(held.unlock_checked().error(), Errc::mn_restarted);
+
+  int count = 0;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      for (int k = 0; k < 20; ++k) {
+        const std::unique_lock lock{mutex};
+        count += 1;
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(count, 160);
+  held.lock();  // by name, in the other process as well
+  EXPECT_FALSE(mutex.try_lock());
+  held.unlock();
+  EXPECT_TRUE(holder.close());
+  EXPECT_TRUE(cluster.close());
+}
+
 TEST_F(TcpCluster, AMemoryNodeThatComesLaterServesAndOneThatNeverCameIsRefused) {
   Cluster cluster = open(uri());
   addresses_.push_back(start(1));

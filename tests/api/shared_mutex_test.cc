@@ -122,10 +122,22 @@ TEST_F(SharedMutexTest, TimesOfTheFractionOfATickAndOfThePastWork) {
     EXPECT_FALSE(mutex.try_lock_for(-1s));
     EXPECT_FALSE(mutex.try_lock_for(0ns));
     EXPECT_FALSE(mutex.try_lock_until(Steady::now() - 1h));
+    EXPECT_FALSE(mutex.try_lock_until(Steady::time_point::min()));
+    EXPECT_FALSE(mutex.try_lock_for(std::chrono::nanoseconds::min()));
     return 0;
   });
   mutex.unlock();
   EXPECT_TRUE(mutex.try_lock_for(std::chrono::hours::max()));  // does not overflow
+  mutex.unlock();
+  mutex.lock();
+  std::atomic<int> got{0};
+  {
+    std::jthread for_ever{[&] { got += mutex.try_lock_until(Steady::time_point::max()) ? 1 : 0; }};
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(got, 0);
+    mutex.unlock();
+  }
+  EXPECT_EQ(got, 1);
   mutex.unlock();
   EXPECT_TRUE(mutex.try_lock_until(Steady::now() - 1h));  // it is free
   mutex.unlock();

@@ -50,14 +50,20 @@ class Names {
   std::optional<std::uint64_t> index(bool make) const {
     std::atomic_ref<std::uint64_t> at{root_.index};
     const std::uint64_t found = at.load();
-    if (found != 0) return found;
+    if (found != 0) return checked(found);
     if (!make) return {};
     const std::optional<std::uint64_t> mine = take(places() * 8 + kLine);
-    if (!mine) return {};
+    if (!mine) return checked(at.load());  // somebody else's may have taken the room
     // Offset 0 would say that there is none.
     std::uint64_t expected = 0;
     const std::uint64_t begins = *mine + kLine;
     return at.compare_exchange_strong(expected, begins) ? begins : expected;
+  }
+
+  // None: no index can be there.
+  std::optional<std::uint64_t> checked(std::uint64_t index) const {
+    const bool fits = index != 0 && index % 8 == 0 && cluster_.holds({mn_, index}, places());
+    return fits ? std::optional{index} : std::nullopt;
   }
 
   std::atomic_ref<std::uint64_t> word(std::uint64_t offset) const {
