@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/histogram.h"
-#include "declock/result.h"
 #include "base/time.h"
+#include "declock/result.h"
 #include "locks/family.h"
 #include "networks/networks.h"
 #include "sim/nic.h"

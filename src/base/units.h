@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "declock/result.h"
 #include "base/time.h"
+#include "declock/result.h"
 
 namespace declock {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "declock/result.h"
 #include "cql/cql.h"
+#include "declock/result.h"
 #include "locks/family.h"
 
 namespace declock::explore {

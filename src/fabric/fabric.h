@@ -29,8 +29,8 @@
 #include "base/check.h"
 #include "base/tally.h"
 #include "declock/result.h"
-#include "layout/ids.h"
 #include "declock/task.h"
+#include "layout/ids.h"
 #include "runtime/worker.h"
 
 namespace declock {

@@ -1,8 +1,8 @@
 #include "hier/local_locks.h"
 
-#include "base/check.h"
-
 #include <algorithm>
+
+#include "base/check.h"
 
 namespace declock::hier {
 namespace {

@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "declock/result.h"
+#include "declock/task.h"
 #include "fabric/fabric.h"
 #include "layout/ids.h"
-#include "declock/task.h"
 
 namespace declock {
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "declock/result.h"
+#include "declock/task.h"
 #include "fabric/fabric.h"
 #include "layout/ids.h"
-#include "declock/task.h"
 
 namespace declock::member {
 

@@ -43,7 +43,7 @@ class Node {
     constexpr bool operator==(const Memory&) const = default;
   };
   virtual Result<Memory, std::string> allocate(MnId mn, const std::string& name, std::uint64_t bytes,
-                                                   const std::string& use) = 0;
+                                               const std::string& use) = 0;
   // The same for so many locks, free at first: where the first of them lies, the others lock_shape().bytes() apart.
   Result<Memory, std::string> allocate_locks(MnId mn, const std::string& name, std::uint64_t count);
   // What has that name.

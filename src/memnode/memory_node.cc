@@ -265,7 +265,8 @@ void MemoryNode::try_attach(const PendingAttach& pending, std::uint64_t answered
   if (std::find(workers.begin(), workers.end(), attach.worker) == workers.end())
     workers.push_back(attach.worker);
   lines_[self] = pending.line;
-  hub_.send(pending.line, member::frame_of(member::Attached{attach.worker, incarnation_, *answer, memory_.size()}));
+  hub_.send(pending.line,
+            member::frame_of(member::Attached{attach.worker, incarnation_, *answer, memory_.size()}));
 }
 
 void MemoryNode::on(const member::Relay& relay, LineId line) {

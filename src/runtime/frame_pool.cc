@@ -48,8 +48,8 @@ void* FramePool::allocate(std::size_t bytes) {
 }
 
 void* FramePool::allocate_alone(std::size_t bytes) {
-  Block* block = static_cast<Block*>(
-      ::operator new (bytes + sizeof(Block), std::align_val_t{alignof(Block)}));
+  Block* block =
+      static_cast<Block*>(::operator new (bytes + sizeof(Block), std::align_val_t{alignof(Block)}));
   block->pool = nullptr;
   return block + 1;
 }

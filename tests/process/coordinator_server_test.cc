@@ -1,11 +1,11 @@
 // The embedded coordinator, told what happens by the test: who leaves when, and what it remembers.
-#include "base/check.h"
 #include "member_net/coordinator_server.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
+#include "base/check.h"
 #include "process/programs.h"
 
 namespace declock::member {

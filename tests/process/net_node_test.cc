@@ -1,5 +1,4 @@
 // Memory nodes and compute nodes over TCP: who is let in, what a fence stops, and what bad peers do to a memory node.
-#include "base/check.h"
 #include "member_net/net_node.h"
 
 #include <fmt/format.h>
@@ -12,6 +11,7 @@
 #include <fstream>
 #include <thread>
 
+#include "base/check.h"
 #include "memnode/memory_node.h"
 #include "networks/networks.h"
 #include "process/programs.h"

@@ -5,8 +5,8 @@
 #include "base/histogram.h"
 #include "base/portable_math.h"
 #include "base/prng.h"
-#include "declock/result.h"
 #include "base/units.h"
+#include "declock/result.h"
 
 namespace declock {
 namespace {

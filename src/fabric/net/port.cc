@@ -1,8 +1,8 @@
 #include "net/port.h"
 
-#include "base/check.h"
-
 #include <algorithm>
+
+#include "base/check.h"
 
 namespace declock::net {
 

@@ -1,12 +1,12 @@
 #include "net/worker.h"
 
-#include "base/check.h"
-
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+
+#include "base/check.h"
 
 namespace declock::net {
 

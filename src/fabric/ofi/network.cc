@@ -1,7 +1,5 @@
 #include "ofi/network.h"
 
-#include "base/check.h"
-
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <rdma/fi_cm.h>
@@ -10,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+
+#include "base/check.h"
 
 namespace declock::ofi {
 namespace {

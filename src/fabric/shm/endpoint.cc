@@ -1,8 +1,8 @@
 #include "shm/endpoint.h"
 
-#include "base/check.h"
-
 #include <algorithm>
+
+#include "base/check.h"
 
 namespace declock::shm {
 

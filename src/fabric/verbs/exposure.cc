@@ -1,8 +1,8 @@
 #include "verbs/exposure.h"
 
-#include "base/check.h"
-
 #include <fmt/format.h>
+
+#include "base/check.h"
 
 namespace declock::verbs {
 namespace {

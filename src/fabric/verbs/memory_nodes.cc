@@ -1,8 +1,8 @@
 #include "verbs/memory_nodes.h"
 
-#include "base/check.h"
-
 #include <algorithm>
+
+#include "base/check.h"
 
 namespace declock::verbs {
 namespace {

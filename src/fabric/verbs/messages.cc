@@ -1,9 +1,9 @@
 #include "verbs/messages.h"
 
-#include "base/check.h"
-
 #include <cstring>
 #include <random>
+
+#include "base/check.h"
 
 namespace declock::verbs {
 

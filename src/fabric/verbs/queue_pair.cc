@@ -1,12 +1,12 @@
 #include "verbs/queue_pair.h"
 
-#include "base/check.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <random>
+
+#include "base/check.h"
 
 namespace declock::verbs {
 namespace {

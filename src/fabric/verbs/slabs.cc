@@ -1,10 +1,10 @@
 #include "verbs/slabs.h"
 
-#include "base/check.h"
-
 #include <sys/mman.h>
 
 #include <new>
+
+#include "base/check.h"
 
 namespace declock::verbs {
 

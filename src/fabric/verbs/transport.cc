@@ -1,8 +1,8 @@
 #include "verbs/transport.h"
 
-#include "base/check.h"
-
 #include <fcntl.h>
+
+#include "base/check.h"
 
 namespace declock::verbs {
 

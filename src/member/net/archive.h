@@ -7,8 +7,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "declock/lock_ref.h"
 #include "base/time.h"
+#include "declock/lock_ref.h"
 #include "wire/bytes.h"
 
 namespace declock::member {

@@ -124,12 +124,11 @@ void NetNode::build(const MemberId& self, const ClusterState& state) {
   CHECK(dispatcher_rung_ >= 0);
   watched_ = std::make_unique<std::atomic<bool>[]>(config_.workers);
   for (std::uint32_t i = 0; i < config_.workers; ++i) {
-    workers_.push_back(
-        std::make_unique<net::NetWorker>(Prng{config_.seed, std::uint64_t{self.slot.value} << 8 | i},
-                                         [this, i](Time when) {
-                                           if (when < ThreadWorker::kNever || !watched_[i].load())
-                                             (void)eventfd_write(dispatcher_rung_, 1);
-                                         }));
+    workers_.push_back(std::make_unique<net::NetWorker>(
+        Prng{config_.seed, std::uint64_t{self.slot.value} << 8 | i}, [this, i](Time when) {
+          if (when < ThreadWorker::kNever || !watched_[i].load())
+            (void)eventfd_write(dispatcher_rung_, 1);
+        }));
     net::Port::Config port{{self.slot, self.incarnation.value, static_cast<std::uint16_t>(i)},
                            addresses_[i].cookie,
                            shape_.endpoints,

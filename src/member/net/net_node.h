@@ -172,7 +172,8 @@ class NetNode final : public Node,
   std::vector<std::unique_ptr<net::NetEndpoint>> endpoints_;
   std::array<std::atomic<std::uint32_t>, kMnsMax> incarnations_{};
   std::array<std::atomic<std::uint32_t>, kMnsMax> meant_{};
-  std::array<std::atomic<std::uint64_t>, kMnsMax> bytes_{};  // 0: this node has never been connected with it
+  std::array<std::atomic<std::uint64_t>, kMnsMax>
+      bytes_{};  // 0: this node has never been connected with it
 
   // Of the hub's thread:
   ClusterState state_;

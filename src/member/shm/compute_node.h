@@ -70,7 +70,9 @@ class ComputeNode final : public Node {
   const shm::Cluster& cluster() const { return cluster_; }
   const Member& self() const override { return self_; }
   std::uint32_t workers() const override { return cluster_.shape().workers; }
-  bool reaches(RemoteAddr addr, std::uint64_t words) const override { return cluster_.holds(addr, words); }
+  bool reaches(RemoteAddr addr, std::uint64_t words) const override {
+    return cluster_.holds(addr, words);
+  }
   shm::ShmWorker& worker(std::uint32_t i) override { return *workers_[i]; }
   Membership& membership(std::uint32_t worker) override { return *memberships_[worker]; }
   shm::ShmEndpoint& endpoint(std::uint32_t i) override { return *endpoints_[i]; }

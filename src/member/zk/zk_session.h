@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "declock/result.h"
 #include "base/time.h"
+#include "declock/result.h"
 #include "member_zk/zk_url.h"
 #include "wire/secret.h"
 
