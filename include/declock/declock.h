@@ -11,6 +11,7 @@
 //   stats.h         what the locks did: counts and latencies
 //   result.h        errors as values
 //   task.h          the coroutine type
+//   deadline.h      how long a wait may take
 //   c.h             all of it for C, and so for every other language; that is what a C program gets from this file
 #ifndef DECLOCK_DECLOCK_H
 #define DECLOCK_DECLOCK_H
