@@ -48,7 +48,7 @@ class [[nodiscard]] Operation {
 
   auto operator co_await() && {
     task_ = make_();
-    return std::move(task_).operator co_await();
+    return std::move(task_).begun();
   }
 
  private:

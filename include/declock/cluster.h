@@ -125,7 +125,7 @@ class DECLOCK_EXPORT Cluster {
   Result<void> read(RemoteAddr from, std::span<std::uint64_t> words);
   Result<void> write(RemoteAddr to, std::span<const std::uint64_t> words);
 
-  // For coroutines. An error: all workers but one have clients already.
+  // For coroutines. An error: all workers but one have clients already, or threads that wait for locks.
   Result<Client, Error> client();
 
   // This process is no member any more: its locks are lost, and every call ends with Errc::evicted.

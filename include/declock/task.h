@@ -120,6 +120,23 @@ class [[nodiscard]] Task {
     return handle_.promise().take();
   }
 
+  // Awaits it, having run it to its first suspension at once: if it is done by then, nobody is suspended, and a loop of
+  // such awaits needs no more stack, however little the compiler optimizes.
+  auto begun() && noexcept {
+    struct Awaiter {
+      Handle child;
+      bool await_ready() const {
+        child.resume();
+        return child.done();
+      }
+      void await_suspend(std::coroutine_handle<> parent) const noexcept {
+        child.promise().continuation = parent;
+      }
+      T await_resume() const { return child.promise().take(); }
+    };
+    return Awaiter{handle_};
+  }
+
   auto operator co_await() && noexcept {
     struct Awaiter {
       Handle child;

@@ -68,9 +68,9 @@ Result<Client, Error> Cluster::client() {
   if (core->is_closed()) return Failure{Error{Errc::closed, "the cluster was closed"}};
   client::Lane* lane = core->take_lane();
   if (lane == nullptr) {
-    return Failure{
-        Error{Errc::unavailable,
-              "every worker but one has a client already; open the cluster with more: workers="}};
+    return Failure{Error{Errc::unavailable,
+                         "every worker but one has a client already, or a thread that waits; open the "
+                         "cluster with more: workers="}};
   }
   return Client{core, *lane};
 }

@@ -307,14 +307,21 @@ void Core::release_failed(const LockRef& lock, Errc error) {
 }
 
 Lane* Core::take_lane() {
-  // The first stays for threads, and for the library itself.
-  for (std::size_t i = lanes_.size(); i-- > 1;) {
-    Lane& lane = *lanes_[i];
-    bool taken = false;
-    if (!lane.is_of_client.compare_exchange_strong(taken, true)) continue;
-    // Not one on which a thread waits: perhaps for a lock of whoever asks.
-    if (lane.worker.try_run_until([] { return true; })) return &lane;
-    lane.is_of_client.store(false);
+  constexpr int kTries = 100;  // the dispatcher may be at work on a worker, which takes a moment
+  for (int i = 0; i < kTries; ++i) {
+    bool any_busy = false;
+    // The first stays for threads, and for the library itself.
+    for (std::size_t n = lanes_.size(); n-- > 1;) {
+      Lane& lane = *lanes_[n];
+      bool taken = false;
+      if (!lane.is_of_client.compare_exchange_strong(taken, true)) continue;
+      // Not one on which a thread waits: perhaps for a lock of whoever asks.
+      if (lane.worker.try_run_until([] { return true; })) return &lane;
+      lane.is_of_client.store(false);
+      any_busy = true;
+    }
+    if (!any_busy) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return nullptr;
 }

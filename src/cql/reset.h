@@ -322,8 +322,9 @@ Task<Result<Header>> CqlLock<kRules>::read_header(RemoteAddr lock) {
     Op look = Op::read(lock, {&word, 1}, Purpose::reset);
     const Result<void> posted = co_await endpoint_.post(look);
     if (posted) co_return shape_.header.decode(word);
-    if (posted.error() == Errc::mn_restarted)
+    if (!options_.outlives_restarts && posted.error() == Errc::mn_restarted) {
       co_return Failure{Errc::mn_restarted};  // not meant for it
+    }
     const Result<void> settled = co_await settle(lock, posted.error());
     if (settled.error() == Errc::evicted) co_return Failure{Errc::evicted};
   }
