@@ -352,17 +352,17 @@ bool Core::drain() {
       if (lane->number == 0) duties_.reset();
       has_passed = true;
     });
-    std::optional<Task<void>> alarm;  // it sleeps no longer than that
+    Task<void> alarm;  // it sleeps no longer than that
     lane->worker.run_until([&] {
       if (std::exchange(is_first_turn, false)) {
-        alarm.emplace(wake_at(*lane, until));
-        alarm->start();
+        alarm = wake_at(*lane, until);
+        alarm.start();
       }
       const bool is_idle = lane->behind.running() == 0 && lane->locks.running() == 0;
       drained = drained && (is_idle || lane->worker.now() <= until);
       const bool is_over =
           has_passed && ((is_idle && lane->operations == 0) || lane->worker.now() > until);
-      if (is_over) alarm.reset();
+      if (is_over) alarm = {};
       return is_over;
     });
   }
