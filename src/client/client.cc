@@ -225,9 +225,7 @@ namespace {
 Task<Result<Guard>> lock_on(Lane& lane, std::shared_ptr<Core> core, client::Wanted wanted,
                             Guard (*make)(std::shared_ptr<Core>, Lane&, const LockRef&, const Held&)) {
   hier::HierLock<> client{lane.locks};
-  const bool plain = wanted.patience == client::Wanted::Patience::forever && wanted.words.empty() &&
-                     !wanted.stop.stop_possible();
-  if (plain) {
+  if (wanted.is_plain()) {
     if (const std::optional<Held> held = lane.acquire_at_once(wanted.lock, wanted.mode, client)) {
       co_return make(core, lane, wanted.lock, *held);
     }

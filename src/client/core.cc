@@ -217,15 +217,13 @@ Result<Held> Core::acquire(const Wanted& wanted) {
   Errc bad = check(wanted.lock);
   if (bad == Errc::ok && !wanted.words.empty()) bad = check(wanted.from, wanted.words.size());
   if (bad != Errc::ok) return Failure{bad};
-  const bool plain = wanted.patience == Wanted::Patience::forever && wanted.words.empty() &&
-                     !wanted.stop.stop_possible();
   std::optional<hier::HierLock<>> client;
   std::optional<Task<Result<Held>>> task;
   std::optional<Result<Held>> result;
   const bool here = try_here([&](Lane& lane) {
     if (!client) {
       client.emplace(lane.locks);
-      if (plain) {
+      if (wanted.is_plain()) {
         if (const std::optional<Held> held = lane.acquire_at_once(wanted.lock, wanted.mode, *client)) {
           result.emplace(*held);
           return true;
@@ -272,11 +270,10 @@ Result<void> Core::read(RemoteAddr from, std::span<std::uint64_t> words, std::ui
   return run([&](Lane& lane) { return Lane::read(lane, from, words, incarnation); });
 }
 
-Result<void> Core::write(RemoteAddr to, std::span<const std::uint64_t> words,
-                         std::uint32_t incarnation) {
+Result<void> Core::write(RemoteAddr to, std::span<const std::uint64_t> words) {
   const Errc bad = check(to, words.size());
   if (bad != Errc::ok) return Failure{bad};
-  return run([&](Lane& lane) { return Lane::write(lane, to, words, incarnation); });
+  return run([&](Lane& lane) { return Lane::write(lane, to, words, 0); });
 }
 
 Result<Token> Core::token(const Hold& hold) {
@@ -327,6 +324,11 @@ Lane* Core::take_lane() {
 }
 
 bool Core::evicted() const {
+  if (is_closed()) return was_evicted_.load();
+  return any_lane_evicted();
+}
+
+bool Core::any_lane_evicted() const {
   return std::any_of(lanes_.begin(), lanes_.end(),
                      [](const auto& lane) { return lane->membership.evicted(); });
 }
@@ -375,7 +377,8 @@ Result<void, Error> Core::close() {
   const bool drained = drain();
   std::uint64_t held = 0;
   for (const auto& lane : lanes_) held += lane->recorder.holding();
-  const bool evicted = this->evicted();
+  const bool evicted = any_lane_evicted();
+  was_evicted_.store(evicted);
   node_->stop();
   for (const auto& lane : lanes_) {
     lane->fresh.clear();

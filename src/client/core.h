@@ -52,8 +52,7 @@ class Core {
   Result<void> release(const LockRef& lock, const Held& held, Lane::Write write);
   void release_behind(const LockRef& lock, const Held& held) noexcept;
   Result<void> read(RemoteAddr from, std::span<std::uint64_t> words, std::uint32_t incarnation = 0);
-  Result<void> write(RemoteAddr to, std::span<const std::uint64_t> words,
-                     std::uint32_t incarnation = 0);
+  Result<void> write(RemoteAddr to, std::span<const std::uint64_t> words);
   Result<Token> token(const Hold& hold);
 
   // Nobody waited for this release.
@@ -98,6 +97,7 @@ class Core {
   void fill_report();
   bool is_member(Slot slot, std::uint64_t incarnation);
   bool drain();
+  bool any_lane_evicted() const;
 
   Target target_;
   std::uint64_t lock_bytes_ = 0;
@@ -105,6 +105,7 @@ class Core {
   std::unique_ptr<hier::Node<>> locks_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::atomic<bool> closed_{false};
+  std::atomic<bool> was_evicted_{false};  // when it was closed
   std::unique_ptr<TraceLog> trace_;
   std::mutex metrics_mutex_;
   std::unique_ptr<metrics::Endpoint> metrics_;

@@ -36,6 +36,11 @@ struct Wanted {
   // To be read along.
   RemoteAddr from{};
   std::span<std::uint64_t> words{};
+
+  // Nothing but the lock, however long it takes.
+  bool is_plain() const {
+    return patience == Patience::forever && words.empty() && !stop.stop_possible();
+  }
 };
 
 struct Lane {

@@ -167,6 +167,7 @@ TEST(ClusterTest, EverythingEndsWithClosedOnceItIs) {
   EXPECT_EQ(cluster.client().error().code, Errc::closed);
   EXPECT_EQ(cluster.serve_metrics("127.0.0.1:0").error().code, Errc::closed);
   EXPECT_TRUE(cluster.stats().tables.empty());
+  EXPECT_FALSE(cluster.evicted());
 }
 
 TEST(ClusterTest, ACopyIsTheSameMembership) {
