@@ -172,6 +172,16 @@ TEST(CoordinatorServer, AFullClusterTakesTheNextWhenADeadOneIsFenced) {
   EXPECT_EQ(office.state().members[0].incarnation.value, 2u);
 }
 
+// Or it would take the memory node, which is about to come, for one whose connection broke.
+TEST(CoordinatorServer, WhoComesBeforeTheFirstMemoryNodeJoinsWithIt) {
+  Office office;
+  office.tell(kCn, Join{1, {{"address", 1}}});
+  EXPECT_EQ(office.heard(kCn, Kind::joined) + office.heard(kCn, Kind::refused), 0u);
+  office.add_mn(kMn0, 0);
+  EXPECT_EQ(office.heard(kCn, Kind::joined), 1u);
+  EXPECT_EQ(office.state().members.size(), 1u);
+}
+
 TEST(CoordinatorServer, ARestartRemembersIncarnationsAndTakesEverybodyForDead) {
   process::TemporaryDirectory directory;
   {

@@ -10,7 +10,9 @@ namespace {
 
 // Two workers, and the channel between them.
 struct Pair {
-  Peer a{1}, b{2};
+  explicit Pair(std::optional<bool> repeats = {}) : a{1, repeats}, b{2, repeats} {}
+
+  Peer a, b;
   std::uint64_t asked = 0;
   Blob last_ask_of_a;
 
@@ -74,7 +76,7 @@ TEST_F(Verbs, AReceiverThatDoesNotLookHoldsUpTheSender) {
 }
 
 TEST_F(Verbs, AMessageConnectionThatBreaksLosesAndRepeatsNothing) {
-  Pair pair;
+  Pair pair{kRepeats};
   std::uint64_t sent = 0;
   for (int round = 0; round < 3; ++round) {
     for (int i = 0; i < 100; ++i) pair.send(pair.a, pair.b, sent++);

@@ -22,6 +22,8 @@ using net::PeerId;
 using net::Work;
 
 inline constexpr MnId kMn{3};
+// Finds out that nobody listens any more also on Soft-RoCE, at the risk of what is wrong with that.
+inline constexpr bool kRepeats = true;
 inline constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 template <class T>
@@ -43,7 +45,8 @@ bool soon(Poll poll, Done done) {
 
 // A worker: its transport, and what it was told.
 struct Peer : net::Transport::Sink {
-  explicit Peer(std::uint16_t slot) : id{Slot{slot}, 1, 0} {}
+  explicit Peer(std::uint16_t slot, std::optional<bool> repeats = {})
+      : id{Slot{slot}, 1, 0}, transport(value(VerbsTransport::open({.repeats = repeats}))) {}
 
   void on_complete(Batch& batch, Errc status) override { told[&batch].push_back(status); }
   void on_packet(const Packet& packet) override { packets.push_back(packet); }
@@ -89,7 +92,7 @@ struct Peer : net::Transport::Sink {
   }
 
   PeerId id;
-  std::unique_ptr<VerbsTransport> transport = value(VerbsTransport::open({}));
+  std::unique_ptr<VerbsTransport> transport;
   std::deque<Batch> batches;
   std::map<Batch*, std::vector<Errc>> told;
   std::vector<Packet> packets;
@@ -104,10 +107,10 @@ class Verbs : public testing::Test {
   }
 
   // Something that a memory node has and a worker that is connected to it.
-  void connect(std::size_t words) {
+  void connect(std::size_t words, std::optional<bool> repeats = {}) {
     memory_.assign(words, 0);
     exposure_ = value(VerbsExposure::expose({}, std::as_writable_bytes(std::span{memory_})));
-    peer_ = std::make_unique<Peer>(std::uint16_t{0});
+    peer_ = std::make_unique<Peer>(std::uint16_t{0}, repeats);
     peer_->connect_to(*exposure_);
   }
   std::vector<std::uint64_t> memory_;

@@ -110,7 +110,7 @@ TEST_F(Verbs, ManyAreOutstandingAndEachIsCountedOnce) {
 
 TEST_F(Verbs, AfterCloseNotAByteChanges) {
   constexpr std::size_t kWords = 4 * kMiB / 8;
-  connect(kWords);
+  connect(kWords, kRepeats);
   for (std::uint64_t round = 1; round <= 5; ++round) {
     peer_->told.clear();
     std::vector<Batch*> batches;
@@ -165,7 +165,7 @@ TEST_F(Verbs, MemoryNodesAreProcessesThatMayDie) {
     if (write(sockets[1], answer.data(), answer.size()) > 0) pause();
     _exit(1);
   }
-  Peer peer{0};
+  Peer peer{0, kRepeats};
   const Blob offer = value(peer.transport->offer(kMn));
   ASSERT_GT(write(sockets[0], offer.data(), offer.size()), 0);
   char buffer[net::kBlobMax];

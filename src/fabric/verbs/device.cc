@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <optional>
 
 namespace declock::verbs {
 namespace {
@@ -33,6 +32,11 @@ class DeviceList {
   int count_ = 0;
   ibv_device** list_;
 };
+
+// What Soft-RoCE calls its vendor. Its timer expires while nothing is lost, and now and then what it repeats then takes
+// the number and the answer of an operation before it (Linux 6.1): an atomic that succeeds and has no effect. Better a
+// connection that hangs, which ends after the patience of the port that uses it.
+constexpr std::uint32_t kSoftRoce = 0xFF'FFFF;
 
 const char* const kNoDevice =
     "there is no verbs device: install an RDMA adapter's driver, or put Soft-RoCE on a network device: "
@@ -124,6 +128,7 @@ Result<Device, std::string> use(Context context, const ibv_device_attr& limits, 
   device.is_ethernet = state.link_layer == IBV_LINK_LAYER_ETHERNET;
   device.lid = state.lid;
   device.message_bytes_max = state.max_msg_sz;
+  device.repeats = config.repeats.value_or(limits.vendor_id != kSoftRoce);
   const auto gid = choose_gid(device, config.gid_index);
   if (!gid) return Failure{gid.error()};
   device.gid = gid->gid;

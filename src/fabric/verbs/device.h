@@ -1,6 +1,7 @@
 // The port of a verbs device that a transport or an exposure works on: which ones there are, and which to take.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,11 @@
 namespace declock::verbs {
 
 struct VerbsConfig {
-  std::string device;  // empty: the first one with an active port
-  int port = 0;        // 0: its first active port
-  int gid_index = -1;  // -1: the best, which is RoCE v2 with an IPv4 address
-  int mtu = 0;         // in bytes; 0: the port's
+  std::string device{};           // empty: the first one with an active port
+  int port = 0;                   // 0: its first active port
+  int gid_index = -1;             // -1: the best, which is RoCE v2 with an IPv4 address
+  int mtu = 0;                    // in bytes; 0: the port's
+  std::optional<bool> repeats{};  // what is not acknowledged; nothing: unless it is Soft-RoCE
 };
 
 // One port.
@@ -38,6 +40,7 @@ struct Device {
   std::uint8_t gid_index = 0;
   ibv_mtu mtu = IBV_MTU_256;
   std::uint32_t message_bytes_max = 0;
+  bool repeats = true;
   ibv_device_attr limits{};
 
   static Result<Device, std::string> open(const VerbsConfig& config);

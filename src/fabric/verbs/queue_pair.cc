@@ -12,7 +12,8 @@ namespace declock::verbs {
 namespace {
 
 // A lost packet is sent again after 4.096 us times two to the power of this: 0.5 s, and so six times. Seven, the most,
-// is for ever to Soft-RoCE. So long for the sake of busy machines: that a memory node is gone shows elsewhere first.
+// is for ever to Soft-RoCE, and zero is never. So long for the sake of busy machines: that a memory node is gone shows
+// elsewhere first.
 constexpr std::uint8_t kTimeout = 17;
 constexpr std::uint8_t kRetries = 6;
 // A receiver that has no room is asked again after 0.64 ms, for as long as it takes.
@@ -111,7 +112,7 @@ Result<void, std::string> QueuePair::talk(const Card& other) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTS;
   attributes.sq_psn = first_packet_;
-  attributes.timeout = kTimeout;
+  attributes.timeout = device_->repeats ? kTimeout : 0;
   attributes.retry_cnt = kRetries;
   attributes.rnr_retry = kNotReadyRetries;
   attributes.max_rd_atomic = reads_;

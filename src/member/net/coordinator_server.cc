@@ -60,6 +60,8 @@ void CoordinatorServer::on(const Join& join, LineId line, Time now) {
                     "node; start it with a larger --endpoints",
                     join.workers.size(), join.endpoints, state_.shape.endpoints));
   }
+  // It would post to memory nodes that it does not know yet.
+  if (mns_.empty()) return waiting_.push_back({line, join});
   const std::optional<Slot> wanted =
       join.wanted.value == Join::kAnySlot ? std::nullopt : std::optional{join.wanted};
   const Result<MemberEntry> joined = state_.join(join.workers, wanted);
@@ -156,6 +158,7 @@ void CoordinatorServer::on(const RegisterMn& mn, LineId line, Time now) {
   for (const auto& [member, eviction] : evictions_) {
     if (eviction.unconfirmed.contains(mn.id)) send_(line, frame_of(Fence{member}));
   }
+  try_waiting_joins(now);
 }
 
 void CoordinatorServer::on(const RenewMn& mn, LineId line, Time now) {
