@@ -134,6 +134,10 @@ class NetCluster {
 
   std::string logs() {
     std::string all;
+    for (std::size_t i = 0; i < processes_.size(); ++i)
+      all += fmt::format("\nprocess {}: {} operations, {} resets, {} evictions", i,
+                         control_.stations[i].operations.load(), control_.stations[i].resets.load(),
+                         control_.stations[i].evictions.load());
     for (const auto& [id, mn] : mns_)
       all += fmt::format("\nmemory node {}:\n{}", id, last_of(mn->output()));
     return all;
