@@ -54,8 +54,7 @@ ThreadWorker::Running::~Running() {
   t_running = outer_;
   worker_.bell_.store(word(Bell::away));
   // What came before the bell said so was told to nobody.
-  const bool at_once = worker_.anything_to_do() || !worker_.ready_.empty();
-  next_ = at_once ? Time{} : worker_.next_deadline();
+  next_ = worker_.anything_to_do() ? Time{} : worker_.next_deadline();
 }
 
 Time ThreadWorker::now() const {
@@ -156,7 +155,7 @@ void ThreadWorker::rest() {
   if (soon) return;
   bell_.store(word(Bell::asleep));
   // Whoever has sent something before it could see that.
-  if (!anything_to_do()) sleep(until);
+  if (!anything_to_do()) sleep(next_deadline());
   bell_.store(word(Bell::running));
   (void)fire_timers();
 }

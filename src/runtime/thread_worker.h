@@ -139,7 +139,8 @@ class ThreadWorker : public Worker {
   void rest();
   bool fire_timers();
   bool run_ready();
-  bool anything_to_do() const { return inbox_filled_.load() || anything_arrived(); }
+  // Looking may hand out what has arrived, and so make something ready: that last.
+  bool anything_to_do() const { return inbox_filled_.load() || anything_arrived() || !ready_.empty(); }
   Time next_deadline() const;
 
   // While a worker waits it looks this often, more often if that paid lately.

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "lock/lock.h"
+#include "runtime/thread_worker.h"
 #include "support/lab.h"
 
 namespace declock {
@@ -36,6 +37,57 @@ TEST(Task, DestroyedWhileItSleepsNeverWakes) {
   }
   lab.run(milliseconds(1));
   EXPECT_FALSE(woke);
+}
+
+// To look is to handle what has arrived, as over a network.
+class LookingWorker final : public ThreadWorker {
+ public:
+  LookingWorker() : ThreadWorker(Prng{1, 1}, word_) {}
+  std::coroutine_handle<> arriving;
+  bool is_looking = false;
+
+ private:
+  bool poll() override { return false; }
+  bool anything_arrived() const override {
+    auto* self = const_cast<LookingWorker*>(this);
+    if (is_looking && arriving) self->make_ready(std::exchange(self->arriving, {}));
+    return false;
+  }
+  Time look_again() const override { return kNever; }
+  void on_away(Time) override {}
+  BellWord word_{static_cast<std::uint32_t>(Bell::away)};
+};
+
+struct Arrival {
+  LookingWorker& worker;
+  bool await_ready() const noexcept { return false; }
+  void await_suspend(std::coroutine_handle<> me) const { worker.arriving = me; }
+  void await_resume() const noexcept {}
+};
+
+Task<void> await_arrival(LookingWorker& worker, bool& arrived) {
+  co_await Arrival{worker};
+  arrived = true;
+}
+
+TEST(ThreadWorker, DoesNotSleepOnWhatBecameReadyWhileItLooked) {
+  LookingWorker worker;
+  bool arrived = false;
+  bool gave_up = false;
+  Task<void> waits, alarm;
+  worker.run_until([&] {
+    if (!worker.is_looking) {
+      waits = await_arrival(worker, arrived);
+      waits.start();
+      alarm = sleeper(worker, seconds(5), gave_up);
+      alarm.start();
+      worker.is_looking = true;
+    }
+    return arrived || gave_up;
+  });
+  EXPECT_TRUE(arrived);
+  waits = {};
+  alarm = {};
 }
 
 TEST(FramePool, GivesAlignedBlocksOfAnySizeAndReusesThem) {

@@ -154,12 +154,13 @@ Task<void> Port::watch_the_clock() {
 // ---------------------------------------------------------------- connections
 
 Port::Opened::~Opened() {
-  if (me) std::erase(port.link(mn).waiting, me);
+  if (woken.armed_as != 0) port.worker_.disarm(woken);
+  std::erase(port.link(mn).waiting, &woken);
 }
 
 void Port::Opened::await_suspend(std::coroutine_handle<> coroutine) {
-  me = coroutine;
-  port.link(mn).waiting.push_back(coroutine);
+  woken.waiter = coroutine;
+  port.link(mn).waiting.push_back(&woken);
 }
 
 Task<Result<void>> Port::reopen(Worker&, Port& port, MnId mn) {
@@ -194,8 +195,7 @@ void Port::on_attached(MnId mn, std::uint32_t incarnation, const Blob& answer) {
 }
 
 void Port::wake_waiting(Link& over) {
-  for (const std::coroutine_handle<> coroutine : std::exchange(over.waiting, {}))
-    worker_.make_ready(coroutine);
+  for (Timer* woken : std::exchange(over.waiting, {})) worker_.arm(*woken, worker_.now());
 }
 
 void Port::lose(MnId mn) {

@@ -98,17 +98,17 @@ class Port final : private Transport::Sink {
     bool is_attaching = false;
     std::uint32_t incarnation = 1;
     std::deque<Flight*> unposted;
-    std::vector<std::coroutine_handle<>> waiting;  // for it to open
+    std::vector<Timer*> waiting;  // for it to open
   };
   struct Unsent {
     PeerId to;
     Packet packet;
   };
-  // co_await: until the link opens, or nothing ever will.
+  // co_await: until the link opens, or nothing ever will. Woken by a timer, which forgets who is destroyed meanwhile.
   struct Opened {
     Port& port;
     MnId mn;
-    std::coroutine_handle<> me{};
+    Timer woken{};
     Opened(Port& p, MnId m) : port(p), mn(m) {}
     Opened(const Opened&) = delete;
     Opened& operator=(const Opened&) = delete;
