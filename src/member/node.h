@@ -18,7 +18,8 @@ class Node {
   // From start() on others get answers, also while the workers' own threads are busy elsewhere.
   virtual void start() = 0;
   virtual void stop() = 0;
-  // REQUIRES: stopped, and nothing is held, waited for or under way.
+  // First what was sent is said: others wait for it. If that is not possible it does not leave, and is taken for dead,
+  // which mends what it has left unsaid. REQUIRES: stopped, and nothing is held, waited for or under way.
   virtual void leave() = 0;
 
   virtual const Member& self() const = 0;
@@ -54,6 +55,10 @@ class Node {
   static constexpr std::uint32_t kNoIncarnation = ~std::uint32_t{0};
   virtual void mean_only(MnId, std::uint32_t /*incarnation*/) {}
   virtual std::uint32_t meant(MnId) const { return 1; }
+
+ protected:
+  // True: everybody has, or will have, what was sent to them.
+  bool say_everything(Duration patience);
 };
 
 }  // namespace declock::member

@@ -170,6 +170,7 @@ void MemoryNode::on_tick(Time now) {
 // ---------------------------------------------------------------- the coordinator's word
 
 void MemoryNode::on_registered(std::uint32_t incarnation, const member::ClusterState& state) {
+  is_registering_ = false;
   if (incarnation_ != 0 && incarnation_ != incarnation) start_afresh();
   const bool is_new = incarnation_ != incarnation;
   incarnation_ = incarnation;
@@ -200,7 +201,7 @@ void MemoryNode::on_state(std::uint64_t ask, const member::ClusterState& state) 
   // Taken for dead while it was not: it comes back with fresh memory, as everybody believes already.
   const bool is_given_up =
       config_.id >= state_.mns.size() || state_.mns[config_.id].incarnation != incarnation_;
-  if (incarnation_ != 0 && is_given_up)
+  if (incarnation_ != 0 && is_given_up && !std::exchange(is_registering_, true))
     link_->register_as(config_.id, wire::to_string(address_), incarnation_);
   std::vector<PendingAttach> pending;
   pending.swap(pending_);

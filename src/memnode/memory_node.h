@@ -99,6 +99,7 @@ class MemoryNode final : private wire::Hub::Handler,
   member::NetMemoryLink* net_link_ = nullptr;  // the same, if it is of this kind
 
   std::uint32_t incarnation_ = 0;
+  bool is_registering_ = false;  // again, since the cluster has given it up
   member::ClusterState state_;
   std::uint64_t asks_ = 0;
   std::vector<PendingAttach> pending_;  // until the state is known that is no older than they are

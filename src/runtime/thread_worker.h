@@ -86,6 +86,9 @@ class ThreadWorker : public Worker {
   // From any thread: there is something to do.
   void wake();
 
+  // Something was sent that its receiver may never get if this process ends now.
+  virtual bool anything_unsaid() const { return false; }
+
   static constexpr Time kNever{std::int64_t{1} << 62};
 
  protected:

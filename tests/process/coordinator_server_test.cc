@@ -58,6 +58,14 @@ class Office {
     for (const std::string& frame : said_[line]) count += frame[0] == static_cast<char>(kind) ? 1 : 0;
     return count;
   }
+  // The last of what was sent there, of which kinds.
+  std::vector<Kind> kinds_since(wire::LineId line, std::size_t first) {
+    std::vector<Kind> kinds;
+    for (std::size_t i = first; i < said_[line].size(); ++i)
+      kinds.push_back(static_cast<Kind>(said_[line][i][0]));
+    return kinds;
+  }
+  std::size_t said(wire::LineId line) { return said_[line].size(); }
   MemberId join(wire::LineId line) {
     tell(line, Join{1, {{"address", 1}}});
     for (auto frame = said_[line].rbegin(); frame != said_[line].rend(); ++frame) {
@@ -125,6 +133,22 @@ TEST(CoordinatorServer, AMemoryNodeThatIsGoneIsNotWaitedForAndItsMemoryIsVoid) {
   office.add_mn(kMn1, 1, 1);
   EXPECT_EQ(office.state().mns[1].incarnation, 2u);
   EXPECT_FALSE(office.state().mns[1].address.empty());
+}
+
+// Its connection has not noticed anything: it hears of it when it speaks again, and is not made to do it twice.
+TEST(CoordinatorServer, AMemoryNodeThatWasSilentForTooLongComesBackOnce) {
+  Office office;
+  office.add_mn(kMn0, 0);
+  office.add_mn(kMn1, 1);
+  office.silence_mn(1);
+  office.wait(milliseconds(300));
+  EXPECT_TRUE(office.state().mns[1].address.empty());
+  const std::size_t before = office.said(kMn1);
+  office.tell(kMn1, RenewMn{1});
+  EXPECT_EQ(office.kinds_since(kMn1, before), std::vector{Kind::state});
+  office.add_mn(kMn1, 1, 1);  // as it was
+  EXPECT_EQ(office.state().mns[1].incarnation, 2u);
+  EXPECT_EQ(office.kinds_since(kMn1, before), (std::vector{Kind::state, Kind::registered}));
 }
 
 // Whoever is on the way out is in the state until it is removed, and a memory node that has just come would let it in.

@@ -262,6 +262,32 @@ TEST(NetNode, WhatIsSentToANewMemberWaitsUntilItListens) {
   (*newer)->leave();
 }
 
+// Its first message needs a connection, which takes a while; and others wait for what it says.
+TEST(NetNode, WhoLeavesIsHeardToTheLastWord) {
+  MemoryNodeThread mn{1 << 16, seconds(2)};
+  auto stays = NetNode::join(config_for(mn));
+  auto leaves = NetNode::join(config_for(mn));
+  ASSERT_TRUE(stays && leaves);
+  struct Ear final : Receiver {
+    void on_message(EndpointId, const Message& message) override { heard = message.words[0]; }
+    std::atomic<std::uint64_t> heard = 0;
+  } ear;
+  (*stays)->endpoint(0).set_receiver(&ear);
+  (*stays)->start();
+  const EndpointId to = (*stays)->endpoint(0).id();
+  (*leaves)->worker(0).run_until([&] {
+    (*leaves)->endpoint(0).send(to, {{7, 0, 0}});
+    return true;
+  });
+  (*leaves)->leave();
+  leaves->reset();
+  for (int i = 0; i < 5000 && ear.heard == 0; ++i) usleep(1000);
+  EXPECT_EQ(ear.heard, 7u);
+  (*stays)->stop();
+  (*stays)->endpoint(0).set_receiver(nullptr);
+  (*stays)->leave();
+}
+
 // Tells the node of another member right behind the answer to its join, before it can have built anything.
 class EagerCoordinator final : public member::ComputeLink {
  public:

@@ -68,6 +68,7 @@ class Port final : private Transport::Sink {
   // Hands over what has arrived, and sends what could not be sent before. True: there was something.
   bool poll();
   bool anything_unsent() const { return !unsent_.empty() || unposted_ > 0; }
+  bool anything_unsaid() const { return !unsent_.empty() || transport_->anything_undelivered(); }
 
   // From the compute node, on this worker.
   void attach(MnId mn);

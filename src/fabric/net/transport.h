@@ -104,6 +104,8 @@ class Transport {
   virtual Blob address() const = 0;
   // Reliable and in order while both live. False: not now; try again after a poll().
   virtual bool send(const PeerId& to, const Blob& address, const Packet& packet) = 0;
+  // Of what was sent; it may be lost if this process ends now.
+  virtual bool anything_undelivered() const { return false; }
   // It was removed, or there will be nothing more for it.
   virtual void forget(const PeerId& peer) = 0;
   // A peer asks for a connection on which it will send. The answer goes back to its accepted().

@@ -19,6 +19,7 @@ class NetWorker final : public ThreadWorker {
   void set_port(Port* port) { port_ = port; }
   // From any thread: runs this on the worker's own, soon, and in the order in which they come.
   void post(std::function<void()> job);
+  bool anything_unsaid() const override { return port_ != nullptr && port_->anything_unsaid(); }
   // Nobody runs it: whoever watches over it waits for its transport instead.
   bool is_away() const { return word_.load() == static_cast<std::uint32_t>(Bell::away); }
 

@@ -121,11 +121,13 @@ bool ShmWorker::anything_arrived() const {
   return false;
 }
 
+bool ShmWorker::anything_unsaid() const {
+  return std::any_of(endpoints_.begin(), endpoints_.end(),
+                     [](const ShmEndpoint* endpoint) { return endpoint->anything_unsent(); });
+}
+
 Time ShmWorker::look_again() const {
-  for (const ShmEndpoint* endpoint : endpoints_) {
-    if (endpoint->anything_unsent()) return now() + milliseconds(1);
-  }
-  return kNever;
+  return anything_unsaid() ? now() + milliseconds(1) : kNever;
 }
 
 void ShmWorker::on_away(Time when) {

@@ -55,6 +55,7 @@ class ShmWorker final : public ThreadWorker {
       : ThreadWorker(random, cluster.bell(slot, number)), dispatcher_(cluster.dispatcher_bell(slot)) {}
 
   void add(ShmEndpoint& endpoint) { endpoints_.push_back(&endpoint); }
+  bool anything_unsaid() const override;
   // Run on this worker's thread when told to.
   void set_on_news(std::function<void()> on_news) { on_news_ = std::move(on_news); }
   // From any thread: there are news.

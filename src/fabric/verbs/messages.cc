@@ -1,5 +1,6 @@
 #include "verbs/messages.h"
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -187,6 +188,11 @@ bool Messages::receive() {
 }
 
 // ---------------------------------------------------------------- both
+
+bool Messages::anything_undelivered() const {
+  return std::any_of(outboxes_.begin(), outboxes_.end(),
+                     [](const auto& entry) { return entry.second.arrived < entry.second.last; });
+}
 
 void Messages::forget(const net::PeerId& peer) {
   if (const auto out = outboxes_.find(peer); out != outboxes_.end()) {

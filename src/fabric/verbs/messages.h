@@ -27,6 +27,7 @@ class Messages {
   // As in net::Transport.
   net::Blob address() const;
   bool send(const net::PeerId& to, const net::Blob& address, const net::Packet& packet);
+  bool anything_undelivered() const;
   void forget(const net::PeerId& peer);
   Result<net::Blob, std::string> accept(const net::PeerId& from, const net::Blob& asked);
   void accepted(const net::PeerId& by, const net::Blob& answer);

@@ -27,6 +27,7 @@ class VerbsTransport final : public net::Transport {
   bool send(const net::PeerId& to, const net::Blob& address, const net::Packet& packet) override {
     return messages_->send(to, address, packet);
   }
+  bool anything_undelivered() const override { return messages_->anything_undelivered(); }
   void forget(const net::PeerId& peer) override { messages_->forget(peer); }
   Result<net::Blob, std::string> accept(const net::PeerId& from, const net::Blob& asked) override {
     return messages_->accept(from, asked);

@@ -152,8 +152,10 @@ void CoordinatorServer::on(const RegisterMn& mn, LineId line, Time now) {
     // It knows of nobody whom it must not let in: whoever is on the way out is still in the state.
     for (auto& [member, eviction] : evictions_) eviction.unconfirmed.insert(mn.id);
   }
-  mns_[mn.id] = {line, now};
+  mns_[mn.id] = {0, now};
   publish();
+  // Not told of the state before it knows that this is its incarnation: it would think that it was given up again.
+  mns_[mn.id].line = line;
   send_(line, frame_of(Registered{state_.mns[mn.id].incarnation, state_}));
   for (const auto& [member, eviction] : evictions_) {
     if (eviction.unconfirmed.contains(mn.id)) send_(line, frame_of(Fence{member}));
@@ -163,7 +165,11 @@ void CoordinatorServer::on(const RegisterMn& mn, LineId line, Time now) {
 
 void CoordinatorServer::on(const RenewMn& mn, LineId line, Time now) {
   const auto seat = mns_.find(mn.id);
-  if (seat != mns_.end() && seat->second.line == line) seat->second.heard = now;
+  if (seat == mns_.end()) {  // it was silent for too long: it finds out, and registers again
+    send_(line, frame_of(StateIs{0, state_}));
+  } else if (seat->second.line == line) {
+    seat->second.heard = now;
+  }
 }
 
 void CoordinatorServer::on(const Fenced& fenced, LineId line, Time now) {

@@ -210,6 +210,7 @@ void NetNode::stop() {
 
 void NetNode::leave() {
   CHECK(!dispatcher_.joinable());
+  if (!say_everything(shape_.lease)) return;
   hub_.post([this] { link_->leave(); });
   std::unique_lock guard{mutex_};
   changed_.wait_for(guard, as_chrono(shape_.lease), [&] { return has_left_; });
