@@ -1,6 +1,7 @@
 // declock lock: takes a lock of a cluster by its name, and runs a command while it holds it.
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,8 +17,6 @@
 #include "options.h"
 #include "output.h"
 
-extern char** environ;
-
 namespace declock::cli {
 namespace {
 
@@ -30,27 +29,54 @@ struct Options {
   std::vector<std::string> command;
 };
 
+// Does not outlive this process, which holds the lock for it.
 Result<pid_t, std::string> start(std::vector<std::string> command) {
   std::vector<char*> argv;
   for (std::string& word : command) argv.push_back(word.data());
   argv.push_back(nullptr);
-  pid_t pid = 0;
-  const int error = posix_spawnp(&pid, argv[0], nullptr, nullptr, argv.data(), environ);
-  if (error != 0) return Failure{fmt::format("{}: {}", command[0], std::strerror(error))};
-  return pid;
+  const auto failed = [&](int error) {
+    return Failure{fmt::format("{}: {}", command[0], std::strerror(error))};
+  };
+  int failure[2];  // says why the command did not begin; closed when it does
+  if (pipe2(failure, O_CLOEXEC) != 0) return failed(errno);
+  const pid_t self = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() == self) (void)execvp(argv[0], argv.data());
+    (void)!write(failure[1], &errno, sizeof errno);
+    _exit(127);
+  }
+  const int fork_error = errno;
+  close(failure[1]);
+  int error = pid < 0 ? fork_error : 0;
+  (void)!read(failure[0], &error, sizeof error);
+  close(failure[0]);
+  if (error == 0) return pid;
+  if (pid > 0) waitpid(pid, nullptr, 0);
+  return failed(error);
+}
+
+// Whoever waits for the lock need not have it any more.
+Task<void> give_up_when_interrupted(Worker& worker, TimedLockClient& lock,
+                                    const std::atomic<bool>& stop) {
+  while (!stop) co_await worker.sleep_for(milliseconds(10));
+  lock.cancel();
 }
 
 // Until the command has ended, or this node is no member any more and the lock is somebody else's. Its exit status, or
 // nothing.
-Task<std::optional<int>> watch(Worker& worker, const member::Membership& membership, pid_t pid) {
+Task<std::optional<int>> watch(Worker& worker, const member::Membership& membership, pid_t pid,
+                               const std::atomic<bool>& stop) {
   int status = 0;
+  bool is_told = false;
   while (waitpid(pid, &status, WNOHANG) == 0) {
     if (membership.evicted()) {
       kill(pid, SIGKILL);
       waitpid(pid, &status, 0);
       co_return std::optional<int>{};
     }
-    if (interrupted()) kill(pid, SIGTERM);
+    if (stop && !std::exchange(is_told, true)) kill(pid, SIGTERM);
     co_await worker.sleep_for(milliseconds(2));
   }
   co_return std::optional{WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status)};
@@ -59,20 +85,25 @@ Task<std::optional<int>> watch(Worker& worker, const member::Membership& members
 // The exit status of the command, if there is one.
 Task<Result<int, std::string>> use(Worker& worker, const Options& options,
                                    const member::Membership& membership, TimedLockClient& lock,
-                                   RemoteAddr at) {
+                                   RemoteAddr at, const std::atomic<bool>& stop) {
   Histogram waited_ns;
   int status = kFine;
-  for (std::uint32_t i = 0; i < options.times && !interrupted(); ++i) {
+  for (std::uint32_t i = 0; i < options.times && !stop; ++i) {
     const Time called = worker.now();
-    const Result<Hold> hold =
-        co_await lock.acquire(at, options.shared ? Mode::shared : Mode::exclusive);
+    Task<void> giving_up = give_up_when_interrupted(worker, lock, stop);
+    giving_up.start();
+    const Result<Hold> hold = co_await lock.acquire_until(
+        at, options.shared ? Mode::shared : Mode::exclusive, ThreadWorker::kNever);
+    giving_up = {};
+    if (!hold && hold.error() == Errc::cancelled)
+      co_return Failure{fmt::format("interrupted while it waited for '{}'", options.name)};
     if (!hold) co_return Failure{std::string{to_string(hold.error())}};
     waited_ns.add(static_cast<std::uint64_t>((worker.now() - called).ns));
     std::string failure;
     if (!options.command.empty()) {
       const Result<pid_t, std::string> started = start(options.command);
       const std::optional<int> ended =
-          started ? co_await watch(worker, membership, *started) : std::optional{kIncomplete};
+          started ? co_await watch(worker, membership, *started, stop) : std::optional{kIncomplete};
       if (!started) failure = started.error();
       if (!ended) {
         co_return Failure{fmt::format(
@@ -99,7 +130,7 @@ int run(const Options& options) {
   const LockShape shape = node->lock_shape();
   const auto at = node->allocate_locks(MnId{options.mn}, "lock/" + options.name, 1);
   if (!at) throw CannotRun(at.error());
-  (void)interrupted();
+  const std::atomic<bool>& stop = interrupted();
   std::optional<Result<int, std::string>> used;
   {
     hier::Node<> locks{shape, hier::Policy{}, cql::Options{.patience = milliseconds(20)},
@@ -108,7 +139,7 @@ int run(const Options& options) {
     const std::unique_ptr<TimedLockClient> lock = locks.client(0);
     node->start();
     used.emplace(node->worker(0).run(
-        [&] { return use(node->worker(0), options, node->membership(0), *lock, at->at); }));
+        [&] { return use(node->worker(0), options, node->membership(0), *lock, at->at, stop); }));
     node->stop();
   }
   node->leave();

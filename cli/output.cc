@@ -100,7 +100,7 @@ const std::atomic<bool>& interrupted() {
   struct sigaction action {};
   action.sa_handler = on_interrupt;
   action.sa_flags = static_cast<int>(SA_RESETHAND);
-  ::sigaction(SIGINT, &action, nullptr);
+  for (const int number : {SIGINT, SIGTERM}) ::sigaction(number, &action, nullptr);
   return interrupt_seen;
 }
 

@@ -45,7 +45,7 @@ void open_standard_descriptors();
 // Throws CannotRun if not all of it could be written.
 void flush_standard_output();
 
-// Set by Ctrl-C from now on; a second Ctrl-C ends the program at once.
+// Set by Ctrl-C or SIGTERM from now on; the second time it ends the program at once.
 const std::atomic<bool>& interrupted();
 
 }  // namespace declock::cli

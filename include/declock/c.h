@@ -68,7 +68,8 @@ DECLOCK_C_EXPORT int declock_lock(declock_mutex* mutex);
 DECLOCK_C_EXPORT int declock_try_lock(declock_mutex* mutex); /* DECLOCK_BUSY */
 DECLOCK_C_EXPORT int declock_lock_for(declock_mutex* mutex,
                                       uint64_t nanoseconds); /* DECLOCK_TIMED_OUT */
-/* Waits until the memory node has confirmed it. An error: the hold was void. It is released in any case. */
+/* Waits until the memory node has confirmed it. An error: the hold was void. It is released in any case. Unlocking what
+ * is not held through this handle aborts the program. */
 DECLOCK_C_EXPORT int declock_unlock(declock_mutex* mutex);
 DECLOCK_C_EXPORT int declock_lock_shared(declock_mutex* mutex);
 DECLOCK_C_EXPORT int declock_try_lock_shared(declock_mutex* mutex);

@@ -24,15 +24,25 @@ std::chrono::steady_clock::time_point moment_after(const std::chrono::duration<R
   return now + std::chrono::ceil<Steady::duration>(d);
 }
 
+// From now until t, in which nothing overflows and near moments are not exact.
+template <class Clock, class Duration>
+std::chrono::duration<double> about_until(const std::chrono::time_point<Clock, Duration>& t) {
+  using Seconds = std::chrono::duration<double>;
+  return Seconds(t.time_since_epoch()) - Seconds(Clock::now().time_since_epoch());
+}
+
+template <class Clock, class Duration>
+bool has_passed(const std::chrono::time_point<Clock, Duration>& t) {
+  const auto about = about_until(t);
+  if (is_far_away(about) || is_far_away(-about)) return about.count() < 0;
+  return t <= Clock::now();
+}
+
 template <class Clock, class Duration>
 std::chrono::steady_clock::time_point moment_at(const std::chrono::time_point<Clock, Duration>& t) {
-  using Seconds = std::chrono::duration<double>;
-  const auto now = Clock::now();
-  if (t <= now) return std::chrono::steady_clock::now();
-  if (is_far_away(Seconds(t.time_since_epoch()) - Seconds(now.time_since_epoch()))) {
-    return std::chrono::steady_clock::now() + kFarAway;
-  }
-  return moment_after(t - now);
+  if (has_passed(t)) return std::chrono::steady_clock::now();
+  if (is_far_away(about_until(t))) return std::chrono::steady_clock::now() + kFarAway;
+  return moment_after(t - Clock::now());
 }
 
 }  // namespace declock::detail

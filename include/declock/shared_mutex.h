@@ -85,7 +85,7 @@ class DECLOCK_EXPORT SharedMutex {
     // Another clock may be set meanwhile: asked again, it must have passed its deadline.
     for (;;) {
       if (acquire_if(mode, false, detail::moment_at(deadline).time_since_epoch())) return true;
-      if (Clock::now() >= deadline) return false;
+      if (detail::has_passed(deadline)) return false;
     }
   }
   void acquire(Mode mode, RemoteAddr from, std::span<std::uint64_t> words);

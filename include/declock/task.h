@@ -3,8 +3,8 @@
 //   declock::Task<int> answer() { co_return 42; }
 //   int a = co_await answer();
 //
-// Destroying a Task destroys the coroutine where it stands; what it waits for is told so by the destructors in its
-// frame.
+// Destroying a Task destroys the coroutine where it stands. REQUIRES: it does not wait for an operation of a client, such
+// as a lock; to end that wait there are stop tokens and time-outs.
 //
 // Thread-safety: none. A Task is used from one thread at a time.
 #ifndef DECLOCK_TASK_H

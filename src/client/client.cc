@@ -160,7 +160,6 @@ void Client::give_back() {
   Lane* lane = std::exchange(lane_, nullptr);
   if (lane == nullptr || core_->is_closed()) return;
   lane_ = lane;
-  lane->fresh.clear();
   drive([&] { return lane->fresh.empty() && lane->spawned.running() == 0; });
   lane_ = nullptr;
   lane->worker.run_until([&] {

@@ -337,16 +337,21 @@ bool Core::any_lane_evicted() const {
 
 namespace {
 
-Task<void> wake_at(Lane& lane, Time when) {
-  co_await lane.worker.sleep_for(when - lane.worker.now());
+// A place in a lock's queue that a client has left behind when it gave up is given this long to come to its end.
+// Otherwise closing would wait for whoever holds the lock; so the cluster resets it when this process is gone.
+constexpr Duration kPlacePatience = milliseconds(100);
+
+Task<void> wake_at(Lane& lane, Time first, Time second) {
+  co_await lane.worker.sleep_for(first - lane.worker.now());
+  co_await lane.worker.sleep_for(second - lane.worker.now());
 }
 
 }  // namespace
 
-// True: nothing is under way any more.
-bool Core::drain() {
+Core::Drained Core::drain() {
   const Time until = monotonic_now() + milliseconds(target_.options.patience_ms);
-  bool drained = true;
+  const Time places_until = std::min(monotonic_now() + kPlacePatience, until);
+  Drained drained;
   for (const auto& lane : lanes_) {
     bool is_first_turn = true;
     bool has_passed = false;  // what was left to this worker has begun
@@ -357,15 +362,18 @@ bool Core::drain() {
     Task<void> alarm;  // it sleeps no longer than that
     lane->worker.run_until([&] {
       if (std::exchange(is_first_turn, false)) {
-        alarm = wake_at(*lane, until);
+        alarm = wake_at(*lane, places_until, until);
         alarm.start();
       }
-      const bool is_idle = lane->behind.running() == 0 && lane->locks.running() == 0;
-      drained = drained && (is_idle || lane->worker.now() <= until);
-      const bool is_over =
-          has_passed && ((is_idle && lane->operations == 0) || lane->worker.now() > until);
-      if (is_over) alarm = {};
-      return is_over;
+      const Time now = lane->worker.now();
+      const bool releases = lane->behind.running() > 0;
+      const bool places = lane->locks.running() > 0;
+      const bool is_quiet = !releases && lane->operations == 0 && (!places || now > places_until);
+      if (!has_passed || (!is_quiet && now <= until)) return false;
+      drained.all_released = drained.all_released && !releases;
+      drained.no_place_left = drained.no_place_left && !places;
+      alarm = {};
+      return true;
     });
   }
   return drained;
@@ -374,7 +382,7 @@ bool Core::drain() {
 Result<void, Error> Core::close() {
   if (closed_.exchange(true)) return {};
   metrics_.reset();
-  const bool drained = drain();
+  const Drained drained = drain();
   std::uint64_t held = 0;
   for (const auto& lane : lanes_) held += lane->recorder.holding();
   const bool evicted = any_lane_evicted();
@@ -392,12 +400,12 @@ Result<void, Error> Core::close() {
     if (!written) untraced = written.error();
   }
   locks_.reset();
-  const bool leaves = drained && held == 0 && !evicted;
-  if (leaves) node_->leave();
+  const bool released = drained.all_released && held == 0;
+  if (released && drained.no_place_left && !evicted) node_->leave();
   node_.reset();  // who has not left is dead from now on
   if (first_release_error_) return Failure{*first_release_error_};
   if (evicted) return Failure{Error{Errc::evicted, std::string{to_string(Errc::evicted)}}};
-  if (!leaves) {
+  if (!released) {
     return Failure{
         Error{Errc::busy, fmt::format("{} locks were still held or under way; the cluster takes "
                                       "this process for dead, and resets them",

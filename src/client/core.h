@@ -96,7 +96,11 @@ class Core {
   void look_at_view();
   void fill_report();
   bool is_member(Slot slot, std::uint64_t incarnation);
-  bool drain();
+  struct Drained {
+    bool all_released = true;
+    bool no_place_left = true;  // in the queue of a lock that nobody here wants any more
+  };
+  Drained drain();
   bool any_lane_evicted() const;
 
   Target target_;

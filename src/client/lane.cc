@@ -87,7 +87,13 @@ Task<Result<Held>> Lane::acquire(Lane& lane, Wanted wanted, hier::HierLock<>& cl
 
 Task<Result<Hold>> Lane::wait(Lane& lane, const Wanted& wanted, hier::HierLock<>& client, Op* object) {
   const RemoteAddr at = wanted.lock.at;
-  if (wanted.patience == Wanted::Patience::none) co_return co_await client.try_acquire(at, wanted.mode);
+  const bool has_passed =
+      wanted.patience == Wanted::Patience::until && wanted.deadline <= lane.worker.now();
+  if (wanted.patience == Wanted::Patience::none || has_passed) {
+    const Result<Hold> tried = co_await client.try_acquire(at, wanted.mode);
+    if (!tried && tried.error() == Errc::busy && has_passed) co_return Failure{Errc::timed_out};
+    co_return tried;
+  }
   const bool for_ever = wanted.patience == Wanted::Patience::forever;
   if (for_ever && !wanted.stop.stop_possible())
     co_return co_await client.acquire(at, wanted.mode, object);

@@ -83,7 +83,12 @@ Result<void> SharedMutex::State::lock_as(Wanted wanted) {
 }
 
 Held SharedMutex::State::take(Mode mode) {
-  if (mode == Mode::exclusive) return exclusive;
+  if (mode == Mode::exclusive) {
+    const Held held = exclusive;
+    exclusive.hold.mn_incarnation = 0;
+    CHECK(held.hold.mn_incarnation != 0);  // it was held
+    return held;
+  }
   const std::lock_guard guard{mutex};
   CHECK(!shared.empty());
   const Held held = shared.back();

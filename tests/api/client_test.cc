@@ -301,6 +301,15 @@ TEST_F(ClientTest, CoroutinesOfAClientThatEndsGoOnToTheirEnd) {
   mutex.unlock();
 }
 
+TEST_F(ClientTest, WhatWasSpawnedIsDoneAlsoIfNothingRunsIt) {
+  int went_on = 0;
+  {
+    Client brief = *cluster.client();
+    brief.spawn(wait_for(brief, locks[9], went_on));
+  }
+  EXPECT_EQ(went_on, 1);
+}
+
 TEST_F(ClientTest, ThereAreAsManyClientsAsWorkersButOne) {
   std::vector<Client> clients;
   for (int i = 0; i < 6; ++i) clients.push_back(*cluster.client());

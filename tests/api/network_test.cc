@@ -134,6 +134,31 @@ TEST_F(TcpCluster, CoroutinesOfOneClientCountRight) {
   EXPECT_EQ(n, 200);
 }
 
+// However long it takes to ask: as with try_lock().
+TEST_F(TcpCluster, NoTimeIsEnoughForAFreeLock) {
+  Cluster cluster = open(uri());
+  SharedMutex mutex = cluster.shared_mutex("free");
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(mutex.try_lock_for(0ms));
+    ASSERT_TRUE(mutex.unlock_checked());
+    ASSERT_TRUE(mutex.try_lock_shared_until(std::chrono::system_clock::now() - 1s));
+    ASSERT_TRUE(mutex.unlock_shared_checked());
+  }
+  mutex.lock();
+  std::jthread{[&] { EXPECT_FALSE(mutex.try_lock_for(0ms)); }}.join();
+  mutex.unlock();
+}
+
+// An adapter's library behind libfabric would end the process its own way.
+TEST_F(TcpCluster, SignalsAreLeftAlone) {
+  const Cluster cluster = open(uri());
+  for (const int number : {SIGINT, SIGTERM, SIGILL}) {
+    struct sigaction now {};
+    ASSERT_EQ(sigaction(number, nullptr, &now), 0);
+    EXPECT_EQ(now.sa_handler, SIG_DFL) << number;
+  }
+}
+
 TEST_F(TcpCluster, SeveralHostsAreTriedAndTheErrorsOfAllAreSaid) {
   const std::string secret = "?patience=300ms&secret=" + (directory_ / "secret");
   EXPECT_TRUE(Cluster::open("tcp://127.0.0.1:1," + addresses_[0] + secret));
@@ -256,6 +281,28 @@ TEST_F(TcpCluster, AMemoryNodeThatComesLaterServesAndOneThatNeverCameIsRefused) 
   EXPECT_EQ(cluster.read({MnId{0}, std::uint64_t{1} << 40}, {&word, 1}).error(),
             Errc::invalid_argument);
   EXPECT_EQ(cluster.read({MnId{7}, 0}, {&word, 1}).error(), Errc::invalid_argument);
+}
+
+TEST_F(TcpCluster, AMemoryNodeThatWasTakenForDeadServesAgain) {
+  addresses_.push_back(start(1));
+  Cluster cluster = open(uri());
+  const auto lock_there = [&] {
+    for (int i = 0; i < 1000; ++i) {
+      std::this_thread::sleep_for(10ms);
+      const auto lock = cluster.named_lock("there", MnId{1});
+      if (!lock) continue;
+      SharedMutex mutex = cluster.shared_mutex(*lock);
+      if (!mutex.try_lock_for(10s)) return false;
+      mutex.unlock();
+      return true;
+    }
+    return false;
+  };
+  ASSERT_TRUE(lock_there());
+  ::kill(nodes_[1], SIGSTOP);
+  std::this_thread::sleep_for(4s);  // the cluster gives it up meanwhile
+  ::kill(nodes_[1], SIGCONT);
+  EXPECT_TRUE(lock_there()) << "with fresh memory";
 }
 
 TEST_F(TcpCluster, AProcessThatWasTakenForDeadIsToldAndMayOpenItAgain) {

@@ -21,7 +21,8 @@ using Steady = std::chrono::steady_clock;
 
 class SharedMutexTest : public ::testing::Test {
  protected:
-  Cluster cluster = open(fresh_uri());
+  const std::string uri = fresh_uri();
+  Cluster cluster = open(uri);
   SharedMutex mutex = cluster.shared_mutex("m");
 };
 
@@ -140,6 +141,48 @@ TEST_F(SharedMutexTest, TimesOfTheFractionOfATickAndOfThePastWork) {
   EXPECT_EQ(got, 1);
   mutex.unlock();
   EXPECT_TRUE(mutex.try_lock_until(Steady::now() - 1h));  // it is free
+  mutex.unlock();
+}
+
+// In nanoseconds none of these exists.
+template <class Clock, class Duration>
+void expect_never_and_long_ago() {
+  using Point = std::chrono::time_point<Clock, Duration>;
+  EXPECT_FALSE(detail::has_passed(Point::max()));
+  EXPECT_TRUE(detail::has_passed(Point::min()));
+  EXPECT_GT(detail::moment_at(Point::max()), Steady::now() + std::chrono::hours(24 * 300));
+  const auto long_ago = detail::moment_at(Point::min());
+  EXPECT_LE(long_ago, Steady::now());
+}
+
+TEST(Deadline, TimesThatNanosecondsDoNotReachAreFarAwayOrLongAgo) {
+  expect_never_and_long_ago<std::chrono::system_clock, std::chrono::hours>();
+  expect_never_and_long_ago<std::chrono::system_clock, std::chrono::seconds>();
+  expect_never_and_long_ago<Steady, std::chrono::days>();
+  expect_never_and_long_ago<Steady, std::chrono::nanoseconds>();
+  EXPECT_FALSE(detail::has_passed(std::chrono::system_clock::now() + 1s));
+  EXPECT_TRUE(detail::has_passed(std::chrono::system_clock::now() - 1us));
+}
+
+TEST_F(SharedMutexTest, UnlockingWhatIsNotHeldEndsTheProgram) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  mutex.lock();
+  mutex.unlock();
+  EXPECT_DEATH(mutex.unlock(), "");
+}
+
+// Its place in the queue cannot be taken back, and the holder may keep the lock for ever.
+TEST_F(SharedMutexTest, ClosingDoesNotWaitForALockThatWasGivenUp) {
+  Cluster other = open(uri);
+  SharedMutex same = other.shared_mutex("m");
+  mutex.lock();
+  EXPECT_FALSE(same.try_lock_for(10ms));
+  const auto before = Steady::now();
+  const auto closed = other.close();
+  EXPECT_TRUE(closed) << closed.error().message;
+  EXPECT_LT(Steady::now() - before, 5s);
+  mutex.unlock();
+  mutex.lock();  // the place was cleaned up
   mutex.unlock();
 }
 

@@ -1,4 +1,6 @@
 // The commands that run over a network.
+#include <csignal>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/runner.h"
@@ -129,6 +131,21 @@ TEST_F(NetCli, ALockOfAClusterProtectsACommand) {
   for (auto& other : others) EXPECT_EQ(other->wait(), 0) << other->output();
   EXPECT_EQ(slurp(counter), "15\n");
   EXPECT_EQ(run("lock jobs" + cluster + "-- sh -c 'exit 7'").status, 7);
+  // The command ends with whoever holds the lock for it.
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    const std::string running = folder_ / fmt::format("running-{}", signal);
+    Program holder{
+        {DECLOCK_PROGRAM, "lock", "jobs", "--coordinator",
+         mn.output().substr(at, mn.output().find(' ', at) - at), "--secret", secret(), "--", "sh", "-c",
+         fmt::format("echo $$ > {}.new; mv {}.new {}; exec sleep 100", running, running, running)}};
+    for (int i = 0; i < 10'000 && !std::filesystem::exists(running); ++i) usleep(1000);
+    holder.send(signal);
+    EXPECT_NE(holder.wait(), 0);
+    const int command = std::stoi(slurp(running));
+    const auto is_running = [&] { return !slurp(fmt::format("/proc/{}/cmdline", command)).empty(); };
+    for (int i = 0; i < 10'000 && is_running(); ++i) usleep(1000);
+    EXPECT_FALSE(is_running());
+  }
   const Outcome missing = run("lock jobs" + cluster + "-- /no/such/program");
   EXPECT_EQ(missing.status, 2);
   EXPECT_NE(missing.err.find("/no/such/program"), std::string::npos);

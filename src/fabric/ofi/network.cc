@@ -1,10 +1,12 @@
 #include "ofi/network.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_errno.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -16,6 +18,20 @@ namespace {
 
 std::string failed(std::string_view what, long code) {
   return fmt::format("libfabric: {}: {}", what, fi_strerror(static_cast<int>(-code)));
+}
+
+// A library behind libfabric, that of an old adapter, takes the handlers of these signals when it is loaded, prints, and
+// ends the process with status 1. They are given back before the program begins.
+[[gnu::constructor]] void give_signals_back() {
+  for (const int number : {SIGINT, SIGTERM, SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE}) {
+    struct sigaction now {};
+    Dl_info owner{};
+    if (sigaction(number, nullptr, &now) != 0 || now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN)
+      continue;
+    if (dladdr(reinterpret_cast<void*>(now.sa_handler), &owner) != 0 && owner.dli_fname != nullptr &&
+        std::strstr(owner.dli_fname, "infinipath") != nullptr)
+      (void)std::signal(number, SIG_DFL);
+  }
 }
 
 // There is no other way to tell the provider. With its defaults an endpoint takes 70 MB; with these, 3 MB.

@@ -333,13 +333,14 @@ void NetNode::fetch(std::uint32_t worker, std::uint64_t ask) {
 void NetNode::on_up(LineId line) {
   if (net_link_ != nullptr && net_link_->is(line)) return net_link_->on_up();
   for (MnLine& mn : mns_) {
-    if (mn.line == line) send_attaches(mn);
+    if (mn.line == line) ask_again(mn);
   }
 }
 
-void NetNode::send_attaches(MnLine& mn) {
+void NetNode::ask_again(const MnLine& mn) {
   for (const auto& [worker, attaching] : mn.attaching)
     hub_.send(mn.line, frame_of(Attach{id_, worker, attaching.first}));
+  for (const auto& [ask, allocate] : mn.allocating) hub_.send(mn.line, frame_of(allocate));
 }
 
 void NetNode::on_down(LineId line, const std::string& why, bool refused) {
@@ -400,7 +401,8 @@ void NetNode::on(const Refused& refused, MnId mn) {
   on_refused(fmt::format("memory node {}: {}", mn.value, refused.why), true);
 }
 
-void NetNode::on(const Allocated& allocated, MnId) {
+void NetNode::on(const Allocated& allocated, MnId mn) {
+  if (mn.value < mns_.size()) mns_[mn.value].allocating.erase(allocated.ask);
   const std::lock_guard guard{mutex_};
   allocated_[allocated.ask] = allocated;
   changed_.notify_all();
@@ -410,13 +412,18 @@ Result<Node::Memory, std::string> NetNode::ask_for(MnId mn, Allocate message) {
   message.ask = unguessable_number();
   hub_.post([this, mn, message] {
     const bool is_there = mn.value < mns_.size() && !mns_[mn.value].address.empty();
-    if (is_there) return hub_.send(mns_[mn.value].line, frame_of(message));
+    if (is_there) {
+      mns_[mn.value].allocating[message.ask] = message;
+      return hub_.send(mns_[mn.value].line, frame_of(message));
+    }
     on(Allocated{.ask = message.ask, .error = "it is not there"}, mn);
   });
   std::unique_lock guard{mutex_};
   if (!changed_.wait_for(guard, as_chrono(config_.patience),
-                         [&] { return allocated_.contains(message.ask); }))
+                         [&] { return allocated_.contains(message.ask); })) {
+    hub_.post([this, mn, ask = message.ask] { mns_[mn.value].allocating.erase(ask); });
     return Failure{fmt::format("memory node {} does not answer", mn.value)};
+  }
   const Allocated answer = allocated_.extract(message.ask).mapped();
   if (!answer.error.empty()) return Failure{fmt::format("memory node {}: {}", mn.value, answer.error)};
   return Memory{{mn, answer.offset}, answer.bytes, answer.incarnation};

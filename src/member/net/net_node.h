@@ -119,6 +119,7 @@ class NetNode final : public Node,
     std::uint32_t incarnation = 0;
     // By worker: what is to be attached, and since when.
     std::map<std::uint16_t, std::pair<net::Blob, Time>> attaching;
+    std::map<std::uint64_t, Allocate> allocating;  // by ask
   };
 
   explicit NetNode(const NetNodeConfig& config);
@@ -138,7 +139,7 @@ class NetNode final : public Node,
   void on_refused(const std::string& why, bool final) override;
   void take(const ClusterState& state);
   void end_membership();
-  void send_attaches(MnLine& mn);
+  void ask_again(const MnLine& mn);  // what it has not answered
   void on(const Attached& attached, MnId mn);
   void on(const Relay& relay, MnId mn);
   void on(const Allocated& allocated, MnId mn);
