@@ -14,6 +14,8 @@ namespace {
 using Joined = Result<std::unique_ptr<member::Node>, std::string>;
 
 constexpr std::uint32_t kMembers = 16;
+constexpr std::uint32_t kMembersMax = HeaderLayout::kMembersMax;
+constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 44;
 constexpr std::uint64_t kBytes = std::uint64_t{16} << 20;
 constexpr std::uint32_t kShmWorkers = 8;
 constexpr std::uint32_t kNetWorkers = 4;
@@ -25,6 +27,9 @@ T or_else(T value, T otherwise) {
 
 Joined join_shm(const Target& target) {
   const Options& options = target.options;
+  if (options.members > kMembersMax || options.size > kBytesMax)
+    return Failure{fmt::format("{} members with {} bytes: at most {} and {}", options.members,
+                               options.size, kMembersMax, kBytesMax)};
   member::ComputeNode::Config config;
   config.cluster.name = target.name;
   config.cluster.directory = options.directory;

@@ -1,8 +1,10 @@
 // Opening and closing clusters, names, tables, memory, stats, traces.
 #include "declock/cluster.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -62,6 +64,30 @@ TEST(ClusterTest, AnotherSizeThanAskedForIsAnError) {
   EXPECT_NE(error_of(uri + "&members=5").find("asked for were"), std::string::npos);
   EXPECT_NE(error_of(uri + "&size=2MiB").find("asked for were"), std::string::npos);
   EXPECT_EQ(open(uri).lock_bytes(), 16 + 4 * 8);  // as it is
+}
+
+TEST(ClusterTest, OneThatHasNoRoomIsNotInTheWayOfASmallerOne) {
+  const std::string uri = fresh_uri();
+  Child with_little_room{[&] {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit little{1 << 20, 1 << 20};  // a file's size
+    if (setrlimit(RLIMIT_FSIZE, &little) != 0) return 1;
+    if (Cluster::open(uri + "&members=4&size=16MiB")) return 2;
+    return Cluster::open(uri + "&members=4&size=64KiB") ? 0 : 3;
+  }};
+  EXPECT_EQ(with_little_room.wait(), 0);
+}
+
+TEST(ClusterTest, SizesThatNothingHasAreRefused) {
+  Options many;
+  many.members = 5000;
+  Options large;
+  large.size = ~std::uint64_t{0};
+  for (const Options& options : {many, large}) {
+    const auto opened = Cluster::open(fresh_uri(), options);
+    ASSERT_FALSE(opened);
+    EXPECT_NE(opened.error().message.find("at most 1024"), std::string::npos) << opened.error().message;
+  }
 }
 
 TEST(ClusterTest, TheMemberAfterTheLastIsRefused) {

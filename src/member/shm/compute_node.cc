@@ -133,7 +133,14 @@ Result<std::unique_ptr<ComputeNode>, std::string> ComputeNode::join(const Config
                                         : fmt::format("all {} member slots are taken", members))};
     }
     const auto memory = cluster->open_memory(&config.cluster);
-    if (!memory) return Failure{memory.error()};
+    if (!memory) {
+      lock->give_back(*slot);
+      // Where no memory was ever made nothing can be lost: it is not to be in the way of a smaller one.
+      if (access(shm::memory_path_of(config.cluster.directory, config.cluster.name, 0).c_str(), F_OK) !=
+          0)
+        (void)shm::remove_cluster(config.cluster.directory, config.cluster.name);
+      return Failure{memory.error()};
+    }
     // The slot is this process's alone. It becomes a member with the swap, and whoever had it before and died is
     // removed first.
     shm::Cluster::MemberLine& line = cluster->member(*slot);
