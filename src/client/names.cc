@@ -95,14 +95,21 @@ Result<LockRef, Error> Core::find_lock(const std::string& text) {
     const auto offset = number_in<std::uint64_t>(std::string_view{text}.substr(plus + 3), 16);
     if (mn && offset) return LockRef{{MnId{*mn}, *offset}};
   }
-  // The first memory node, where names are unless somebody says another.
-  if (const auto named = node_->find(MnId{0}, lock_name(text))) {
+  const auto find = [&](const std::string& name) {
+    std::optional<member::Node::Memory> found;
+    for (std::uint16_t mn = 0; mn < Lane::kMns && !found; ++mn) {
+      if (!node_->reaches({MnId{mn}, 0}, 1)) continue;
+      if (const auto there = node_->find(MnId{mn}, name)) found = *there;
+    }
+    return found;
+  };
+  if (const auto named = find(lock_name(text))) {
     return LockRef{named->at, named->mn_incarnation, kNamed};
   }
   if (const std::size_t bracket = text.rfind('['); bracket != std::string::npos && text.back() == ']') {
     const auto index =
         number_in<std::uint64_t>(std::string_view{text}.substr(bracket + 1, text.size() - bracket - 2));
-    const auto table = node_->find(MnId{0}, table_name(text.substr(0, bracket)));
+    const auto table = find(table_name(text.substr(0, bracket)));
     if (index && table) {
       if (*index < table->bytes / each)
         return LockRef{table->at + *index * each, table->mn_incarnation};

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "api/support.h"
+#include "client/board.h"
 #include "memnode/memory_node.h"
 #include "networks/networks.h"
 #include "process/programs.h"
@@ -275,6 +276,7 @@ TEST_F(TcpCluster, AMemoryNodeThatComesLaterServesAndOneThatNeverCameIsRefused) 
   SharedMutex mutex = cluster.shared_mutex(lock);
   EXPECT_TRUE(mutex.try_lock_for(10s));
   mutex.unlock();
+  EXPECT_EQ(client::find_lock(cluster, "late")->at, lock.at);
   std::uint64_t word = 0;
   EXPECT_TRUE(cluster.read({MnId{1}, (1 << 20) - 8}, {&word, 1}));
   EXPECT_EQ(cluster.read({MnId{1}, 1 << 20}, {&word, 1}).error(), Errc::invalid_argument);
