@@ -132,6 +132,7 @@ int run(const Options& options) {
   if (!at) throw CannotRun(at.error());
   const std::atomic<bool>& stop = interrupted();
   std::optional<Result<int, std::string>> used;
+  bool has_place = false;  // in the lock's queue, of a wait that was given up
   {
     hier::Node<> locks{shape, hier::Policy{}, cql::Options{.patience = milliseconds(20)},
                        std::vector<hier::Station>{{&node->endpoint(0), &node->membership(0)}}};
@@ -141,8 +142,9 @@ int run(const Options& options) {
     used.emplace(node->worker(0).run(
         [&] { return use(node->worker(0), options, node->membership(0), *lock, at->at, stop); }));
     node->stop();
+    has_place = locks.worker(0).running() > 0;
   }
-  node->leave();
+  if (!has_place) node->leave();  // otherwise taken for dead, so that the place is cleaned up
   if (!*used) throw CannotRun(used->error());
   return **used;
 }
