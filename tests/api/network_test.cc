@@ -1,6 +1,10 @@
 // The same API over TCP: memory nodes are processes, which are killed and restarted.
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -19,15 +23,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Memory node 0 coordinates; each is a process without threads of the test's.
+// Memory node 0 coordinates. Each is a process, forked while the test had no threads: what a thread has locked at that
+// moment, as the memory of a sanitizer, stays locked in the child for ever.
 class TcpCluster : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_TRUE(wire::create_secret(directory_ / "secret"));
+    for (Spare& spare : spares_) spare = prepare();
     addresses_.push_back(start(0));
   }
   void TearDown() override {
-    for (const auto& [id, pid] : nodes_) end(pid);
+    for (Spare& spare : spares_) end(spare);
   }
 
   std::string uri(const std::string& options = "") const {
@@ -36,48 +42,78 @@ class TcpCluster : public ::testing::Test {
 
   // Where it listens.
   std::string start(std::uint16_t id) {
-    int told[2];
-    EXPECT_EQ(pipe(told), 0);
-    const pid_t pid = fork();
-    if (pid == 0) be_memory_node(id, told[1]);
-    close(told[1]);
+    Spare& spare = spares_.at(started_++);
+    EXPECT_EQ(write(spare.socket, &id, 2), 2);
+    if (id != 0) {
+      EXPECT_EQ(write(spare.socket, &coordinator_port_, 2), 2);
+    }
     std::uint16_t port = 0;
-    EXPECT_EQ(read(told[0], &port, 2), 2) << "the memory node did not start";
-    close(told[0]);
-    nodes_[id] = pid;
+    EXPECT_EQ(read(spare.socket, &port, 2), 2) << "the memory node did not start";
+    if (id == 0) coordinator_port_ = port;
+    nodes_[id] = &spare;
     return "127.0.0.1:" + std::to_string(port);
   }
   void restart(std::uint16_t id) {
-    end(nodes_[id]);
+    end(*nodes_[id]);
     start(id);
   }
+  void send(std::uint16_t id, int signal) { ::kill(nodes_[id]->pid, signal); }
 
-  [[noreturn]] void be_memory_node(std::uint16_t id, int tell) const {
+  process::TemporaryDirectory directory_;
+  std::vector<std::string> addresses_;
+
+ private:
+  struct Spare {
+    pid_t pid = 0;
+    int socket = -1;
+  };
+
+  Spare prepare() const {
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    const pid_t pid = fork();
+    if (pid == 0) be_memory_node(ends[1]);
+    close(ends[1]);
+    return {pid, ends[0]};
+  }
+
+  // Waits to be told which.
+  [[noreturn]] void be_memory_node(int socket) const {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     memnode::Config config;
-    config.id = id;
+    if (read(socket, &config.id, 2) != 2) _exit(2);
     config.bytes = 1 << 20;
     config.shape.members = 8;
     config.shape.lease = milliseconds(1500);
     config.secret = *wire::read_secret(directory_ / "secret");
-    if (id != 0) config.coordinator = *wire::parse_host_port(addresses_[0]);
+    if (config.id != 0) {
+      config.coordinator = wire::HostPort{"127.0.0.1"};
+      if (read(socket, &config.coordinator->port, 2) != 2) _exit(2);
+    }
     config.expose = [](const std::string& host, std::span<std::byte> memory) {
       return net::open_exposure({net::Network::tcp}, host, memory);
+    };
+    config.log = [&](const std::string& line) {  // shown if the test fails
+      fmt::print(stderr, "memory node {}: {}\n", config.id, line);
     };
     auto node = memnode::MemoryNode::open(config);
     if (!node) _exit(2);
     const std::uint16_t port = (*node)->address().port;
-    (void)!write(tell, &port, 2);
+    (void)!write(socket, &port, 2);
     (void)(*node)->run();
     _exit(0);
   }
-  static void end(pid_t pid) {
-    ::kill(pid, SIGKILL);
-    waitpid(pid, nullptr, 0);
+  static void end(Spare& spare) {
+    if (spare.pid == 0) return;
+    ::kill(spare.pid, SIGKILL);
+    waitpid(std::exchange(spare.pid, 0), nullptr, 0);
+    close(spare.socket);
   }
 
-  process::TemporaryDirectory directory_;
-  std::vector<std::string> addresses_;
-  std::map<std::uint16_t, pid_t> nodes_;
+  std::array<Spare, 3> spares_;
+  std::map<std::uint16_t, Spare*> nodes_;
+  std::size_t started_ = 0;
+  std::uint16_t coordinator_port_ = 0;
 };
 
 TEST_F(TcpCluster, ProcessesAndThreadsCountRight) {
@@ -301,9 +337,9 @@ TEST_F(TcpCluster, AMemoryNodeThatWasTakenForDeadServesAgain) {
     return false;
   };
   ASSERT_TRUE(lock_there());
-  ::kill(nodes_[1], SIGSTOP);
+  send(1, SIGSTOP);
   std::this_thread::sleep_for(4s);  // the cluster gives it up meanwhile
-  ::kill(nodes_[1], SIGCONT);
+  send(1, SIGCONT);
   EXPECT_TRUE(lock_there()) << "with fresh memory";
 }
 
