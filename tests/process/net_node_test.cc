@@ -1,86 +1,19 @@
-// Memory nodes and compute nodes over TCP: who is let in, what a fence stops, and what bad peers do to a memory node.
+// Memory nodes and compute nodes over TCP: how they join and leave, and what a fence stops.
 #include "member_net/net_node.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 
-#include <cstring>
 #include <fstream>
 #include <thread>
 
-#include "base/check.h"
-#include "memnode/memory_node.h"
-#include "networks/networks.h"
+#include "process/memory_node_thread.h"
 #include "process/programs.h"
 
 namespace declock::process {
 namespace {
 
 using member::NetNode;
-
-wire::Secret secret_of(std::uint8_t byte) {
-  wire::Secret secret;
-  secret.key.fill(byte);
-  return secret;
-}
-
-// A memory node on a thread of the test's, with memory that the test sees.
-class MemoryNodeThread {
- public:
-  MemoryNodeThread(std::size_t bytes, Duration lease, std::uint32_t members = 4) : memory_(bytes) {
-    memnode::Config config;
-    config.secret = secret_of(1);
-    config.memory = memory_;
-    config.shape.members = members;
-    config.shape.lease = lease;
-    config.expose = [](const std::string& host, std::span<std::byte> memory) {
-      return net::open_exposure({net::Network::tcp}, host, memory);
-    };
-    config.log = [this](const std::string& line) {
-      const std::lock_guard guard{mutex_};
-      log_ += line + "\n";
-    };
-    auto node = memnode::MemoryNode::open(config);
-    CHECK(node);
-    node_ = std::move(*node);
-    thread_ = std::jthread{[this] { (void)node_->run(); }};
-  }
-  ~MemoryNodeThread() { node_->stop(); }
-
-  const wire::HostPort& address() const { return node_->address(); }
-  std::span<const std::byte> memory() const { return memory_; }
-  std::string log() {
-    const std::lock_guard guard{mutex_};
-    return log_;
-  }
-  bool logs(std::string_view text) {
-    for (int i = 0; i < 20'000; ++i) {
-      if (log().find(text) != std::string::npos) return true;
-      usleep(1000);
-    }
-    return false;
-  }
-
- private:
-  std::vector<std::byte> memory_;
-  std::mutex mutex_;
-  std::string log_;
-  std::unique_ptr<memnode::MemoryNode> node_;
-  std::jthread thread_;
-};
-
-member::NetNodeConfig config_for(const MemoryNodeThread& mn) {
-  member::NetNodeConfig config;
-  config.coordinator = mn.address();
-  config.secret = secret_of(1);
-  config.transport = [](const std::string& host) {
-    return net::open_transport({net::Network::tcp}, host);
-  };
-  return config;
-}
 
 Result<void> post(NetNode& node, Op op) {
   Endpoint& endpoint = node.endpoint(0);
@@ -288,25 +221,46 @@ TEST(NetNode, WhoLeavesIsHeardToTheLastWord) {
   (*stays)->leave();
 }
 
-// Tells the node of another member right behind the answer to its join, before it can have built anything.
-class EagerCoordinator final : public member::ComputeLink {
+// Decides for itself, and at once.
+class FakeCoordinator : public member::ComputeLink {
  public:
-  explicit EagerCoordinator(Events& events) : events_(events) {}
-  void join(const member::Join& join) override {
-    member::ClusterState state;
-    state.incarnations.resize(state.shape.members);
-    const auto self = state.join(join.workers, {});
-    events_.on_joined({self->slot, self->incarnation}, state);
-    CHECK(state.join(join.workers, {}));
-    events_.on_state(0, state);
+  explicit FakeCoordinator(Events& events) : events_(events) {
+    state_.incarnations.resize(state_.shape.members);
   }
   void fetch(std::uint64_t) override {}
   void leave() override { events_.on_left(); }
   void give_up() override {}
   void on_tick(Time) override {}
 
- private:
+ protected:
+  void admit(const member::Join& join) {
+    const auto self = state_.join(join.workers, {});
+    events_.on_joined({self->slot, self->incarnation}, state_);
+  }
   Events& events_;
+  member::ClusterState state_;
+};
+
+template <class Make>
+member::NetNodeConfig config_with(Make coordinator) {
+  member::NetNodeConfig config;
+  config.coordinator.host = "127.0.0.1";
+  config.transport = [](const std::string& host) {
+    return net::open_transport({net::Network::tcp}, host);
+  };
+  config.other_coordinator = std::move(coordinator);
+  return config;
+}
+
+// Tells the node of another member right behind the answer to its join, before it can have built anything.
+class EagerCoordinator final : public FakeCoordinator {
+ public:
+  using FakeCoordinator::FakeCoordinator;
+  void join(const member::Join& join) override {
+    admit(join);
+    CHECK(state_.join(join.workers, {}));
+    events_.on_state(0, state_);
+  }
 };
 
 Task<std::size_t> members_known(Worker& worker, member::Membership& membership, std::size_t wanted) {
@@ -316,19 +270,38 @@ Task<std::size_t> members_known(Worker& worker, member::Membership& membership, 
 }
 
 TEST(NetNode, HearsOfThoseWhoJoinedWhileItWasBeingBuilt) {
-  member::NetNodeConfig config;
-  config.coordinator.host = "127.0.0.1";
-  config.transport = [](const std::string& host) {
-    return net::open_transport({net::Network::tcp}, host);
-  };
-  config.other_coordinator = [](wire::Hub&, member::ComputeLink::Events& events) {
+  auto node = NetNode::join(config_with([](wire::Hub&, member::ComputeLink::Events& events) {
     return std::make_unique<EagerCoordinator>(events);
-  };
-  auto node = NetNode::join(config);
+  }));
   ASSERT_TRUE(node) << node.error();
   ThreadWorker& worker = (*node)->worker(0);
   EXPECT_EQ(worker.run([&] { return members_known(worker, (*node)->membership(0), 2); }), 2u);
   (*node)->leave();
+}
+
+// Takes the node for dead before that can have reached its memory node; the second time it refuses it.
+class HastyCoordinator final : public FakeCoordinator {
+ public:
+  HastyCoordinator(Events& events, int attempt) : FakeCoordinator(events), attempt_(attempt) {}
+  void join(const member::Join& join) override {
+    if (attempt_ > 1) return events_.on_refused("the second attempt", true);
+    (void)state_.mn_comes(0, "127.0.0.1:1");
+    admit(join);
+    events_.on_evicted();
+  }
+
+ private:
+  int attempt_;
+};
+
+TEST(NetNode, JoinsAgainIfItIsTakenForDeadWhileItJoins) {
+  int attempts = 0;
+  const auto node = NetNode::join(config_with([&](wire::Hub&, member::ComputeLink::Events& events) {
+    return std::make_unique<HastyCoordinator>(events, ++attempts);
+  }));
+  ASSERT_FALSE(node);
+  EXPECT_EQ(attempts, 2);
+  EXPECT_EQ(node.error(), "the second attempt");
 }
 
 TEST(NetNode, AFullClusterRefusesOneMoreAndSaysWhatToDo) {
@@ -344,170 +317,48 @@ TEST(NetNode, AFullClusterRefusesOneMoreAndSaysWhatToDo) {
   (*third)->leave();
 }
 
-TEST(NetNode, AnotherSecretIsRefusedOnBothSides) {
-  MemoryNodeThread mn{1 << 16, seconds(2)};
-  member::NetNodeConfig config = config_for(mn);
-  config.secret = secret_of(2);
-  const auto node = NetNode::join(config);
-  ASSERT_FALSE(node);
-  EXPECT_NE(node.error().find("has another secret"), std::string::npos) << node.error();
-  EXPECT_TRUE(mn.logs("has another secret"));
-}
-
-// ---------------------------------------------------------------- peers that are none
-
-// A plain connection, as a stranger would make one.
-class Stranger {
+// Gives its memory node up twice, and says so more than once.
+class FickleCoordinator final : public member::MemoryLink {
  public:
-  explicit Stranger(const wire::HostPort& at) : descriptor_(*wire::connect_to(at)) {
-    pollfd connected{descriptor_, POLLOUT, 0};
-    (void)::poll(&connected, 1, 5000);
+  FickleCoordinator(wire::Hub& hub, Events& events, std::vector<std::uint32_t>& registered)
+      : hub_(hub), events_(events), registered_(registered) {
+    state_.incarnations.resize(state_.shape.members);
   }
-  ~Stranger() { close(descriptor_); }
-  void send(std::string_view bytes) const {
-    (void)!::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  void register_as(std::uint16_t, const std::string&, std::uint32_t incarnation) override {
+    registered_.push_back(incarnation);
   }
-  // Whatever comes first.
-  std::string receive(int patience_ms) const {
-    char bytes[4096];
-    pollfd readable{descriptor_, POLLIN, 0};
-    if (::poll(&readable, 1, patience_ms) != 1) return {};
-    const ssize_t got = read(descriptor_, bytes, sizeof bytes);
-    return got > 0 ? std::string(bytes, static_cast<std::size_t>(got)) : std::string{};
-  }
-  // Until the other side closes it. False: it does not, in this time.
-  bool is_closed(int patience_ms) const {
-    char byte[256];
-    pollfd readable{descriptor_, POLLIN, 0};
-    while (::poll(&readable, 1, patience_ms) == 1) {
-      if (read(descriptor_, byte, sizeof byte) <= 0) return true;
-    }
-    return false;
+  void fetch(std::uint64_t) override {}
+  void fenced(const member::MemberId&) override {}
+  void on_tick(Time) override {
+    events_.on_registered(state_.mn_comes(0, "127.0.0.1:1"), state_);
+    state_.mn_goes(0);
+    for (int i = 0; i < 3; ++i) events_.on_state(0, state_);
+    if (++ticks_ == 2) hub_.stop();
   }
 
  private:
-  int descriptor_;
+  wire::Hub& hub_;
+  Events& events_;
+  std::vector<std::uint32_t>& registered_;
+  member::ClusterState state_;
+  int ticks_ = 0;
 };
 
-// The memory node goes on: somebody who belongs to it can join.
-void expect_well(MemoryNodeThread& mn) {
-  auto node = NetNode::join(config_for(mn));
+TEST(NetNode, AMemoryNodeThatWasGivenUpRegistersOnceEachTime) {
+  std::vector<std::uint32_t> registered;
+  memnode::Config config;
+  config.bytes = 4096;
+  config.shape.lease = milliseconds(80);
+  config.expose = [](const std::string& host, std::span<std::byte> memory) {
+    return net::open_exposure({net::Network::tcp}, host, memory);
+  };
+  config.other_coordinator = [&](wire::Hub& hub, member::MemoryLink::Events& events) {
+    return std::make_unique<FickleCoordinator>(hub, events, registered);
+  };
+  auto node = memnode::MemoryNode::open(config);
   ASSERT_TRUE(node) << node.error();
-  (*node)->leave();
-}
-
-TEST(NetNode, GarbageOnThePortIsRefusedAndTheNodeGoesOn) {
-  MemoryNodeThread mn{1 << 16, seconds(2)};
-  const Stranger stranger{mn.address()};
-  stranger.send(
-      "GET / HTTP/1.1\r\nHost: somewhere\r\n\r\nand so on, at some length, so that it is more than a "
-      "greeting");
-  EXPECT_TRUE(stranger.is_closed(5000));
-  EXPECT_TRUE(mn.logs("is not a DecLock")) << mn.log();
-  expect_well(mn);
-}
-
-TEST(NetNode, AHalfOpenConnectionHoldsUpNobodyAndIsDropped) {
-  MemoryNodeThread mn{1 << 16, seconds(2)};
-  const Stranger stranger{mn.address()};
-  stranger.send("DecLock");
-  expect_well(mn);
-  EXPECT_TRUE(stranger.is_closed(10'000));
-}
-
-TEST(NetNode, APeerOfAnotherVersionIsToldSoOnBothSides) {
-  MemoryNodeThread mn{1 << 16, seconds(2)};
-  const int descriptor = *wire::connect_to(mn.address());
-  wire::Connection other{descriptor,
-                         wire::Session{wire::Role::client, secret_of(1), wire::kVersion + 1}, "mn"};
-  std::string error;
-  for (int i = 0; i < 5000 && error.empty(); ++i) {
-    pollfd ready{descriptor, other.wanted_events(), 0};
-    (void)::poll(&ready, 1, 1);
-    const auto handled = other.handle(ready.revents);
-    if (!handled) error = handled.error();
-  }
-  EXPECT_NE(error.find("speaks version 2, this is version 3"), std::string::npos) << error;
-  EXPECT_TRUE(mn.logs("speaks version 3, this is version 2")) << mn.log();
-  expect_well(mn);
-}
-
-// Somebody who has the secret and breaks the rules all the same.
-class Insider {
- public:
-  explicit Insider(const wire::HostPort& at)
-      : connection_(*wire::connect_to(at), wire::Session{wire::Role::client, secret_of(1)}, "mn") {
-    while (!connection_.established()) turn();
-  }
-  void send(std::string_view frame) { connection_.send(frame); }
-  // The next frame; empty: the connection is over.
-  std::string next() {
-    for (int i = 0; i < 10'000 && !is_over_; ++i) {
-      if (auto frame = connection_.next_frame()) return *frame;
-      turn();
-    }
-    return {};
-  }
-  bool is_over() const { return is_over_; }
-
- private:
-  void turn() {
-    pollfd ready{connection_.descriptor(), connection_.wanted_events(), 0};
-    (void)::poll(&ready, 1, 1);
-    if (ready.revents != 0) is_over_ = !connection_.handle(ready.revents);
-  }
-  wire::Connection connection_;
-  bool is_over_ = false;
-};
-
-// What a member once said, word for word, from somebody who only listened.
-TEST(NetNode, AReplayedHandshakeIsRefusedAndTheNodeGoesOn) {
-  MemoryNodeThread mn{1 << 16, seconds(2)};
-  wire::Session member{wire::Role::client, secret_of(1)};
-  const Stranger first{mn.address()};
-  std::string recorded = member.outgoing();
-  first.send(recorded);
-  const std::string answer = first.receive(5000);
-  member.outgoing().clear();
-  ASSERT_TRUE(member.feed(answer));
-  ASSERT_TRUE(member.established());
-  member.send(member::frame_of(member::Join{1, {{"address", 1}}}));
-  recorded += member.outgoing();
-  const Stranger second{mn.address()};
-  second.send(recorded);
-  EXPECT_TRUE(second.is_closed(5000));
-  EXPECT_TRUE(mn.logs("has another secret")) << mn.log();
-  expect_well(mn);
-}
-
-TEST(NetNode, MalformedMessagesAreRefusedAndTheNodeGoesOn) {
-  MemoryNodeThread mn{1 << 16, seconds(2)};
-  for (const std::string& frame :
-       {std::string{"\x7f nobody knows this"}, std::string{"\x01"}, std::string{},
-        std::string(1 << 20, '\x01'),
-        member::frame_of(member::Attach{{Slot{3}, member::Incarnation{7}}, 0, std::string(1000, 'x')})
-            .substr(0, 20)}) {
-    Insider insider{mn.address()};
-    insider.send(frame);
-    const std::string answer = insider.next();
-    ASSERT_FALSE(answer.empty());
-    EXPECT_EQ(answer[0], static_cast<char>(member::Kind::refused));
-    EXPECT_EQ(insider.next(), "");
-    EXPECT_TRUE(insider.is_over());
-  }
-  EXPECT_TRUE(mn.logs("hung up"));
-  expect_well(mn);
-}
-
-TEST(NetNode, WhoIsNoMemberGetsNoAccess) {
-  MemoryNodeThread mn{1 << 16, seconds(2)};
-  Insider insider{mn.address()};
-  insider.send(member::frame_of(member::Attach{{Slot{3}, member::Incarnation{7}}, 0, ""}));
-  const std::string answer = insider.next();
-  ASSERT_FALSE(answer.empty());
-  const auto refused = member::from_bytes<member::Refused>(std::string_view{answer}.substr(1));
-  ASSERT_TRUE(refused && answer[0] == static_cast<char>(member::Kind::refused));
-  EXPECT_TRUE(refused->evicted);
+  ASSERT_TRUE((*node)->run());
+  EXPECT_EQ(registered, (std::vector<std::uint32_t>{0, 1, 2})) << "with the incarnation that it had";
 }
 
 TEST(NetNode, AnIdleMemoryNodeUsesNoCpu) {

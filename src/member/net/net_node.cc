@@ -73,10 +73,16 @@ NetNode::NetNode(const NetNodeConfig& config)
     : config_(config), hub_(config.secret, *this, milliseconds(20)) {}
 
 Result<std::unique_ptr<NetNode>, std::string> NetNode::join(const NetNodeConfig& config) {
-  std::unique_ptr<NetNode> node{new NetNode{config}};
-  const Result<void, std::string> opened = node->open();
-  if (!opened) return Failure{opened.error()};
-  return node;
+  const Time latest = monotonic_now() + config.patience;
+  for (;;) {
+    std::unique_ptr<NetNode> node{new NetNode{config}};
+    const Result<void, std::string> opened = node->open();
+    if (opened) return node;
+    // On a busy machine it may be taken for dead before it is there. It has done nothing yet that another attempt would lose.
+    const bool is_evicted = std::any_of(node->ports_.begin(), node->ports_.end(),
+                                        [](const auto& port) { return port->is_evicted(); });
+    if (!is_evicted || monotonic_now() >= latest) return Failure{opened.error()};
+  }
 }
 
 Result<void, std::string> NetNode::open() {

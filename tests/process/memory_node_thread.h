@@ -1,0 +1,78 @@
+// A memory node inside the test, over TCP, and how a compute node joins it.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "member_net/net_node.h"
+#include "memnode/memory_node.h"
+#include "networks/networks.h"
+
+namespace declock::process {
+
+inline wire::Secret secret_of(std::uint8_t byte) {
+  wire::Secret secret;
+  secret.key.fill(byte);
+  return secret;
+}
+
+// A memory node on a thread of the test's, with memory that the test sees.
+class MemoryNodeThread {
+ public:
+  MemoryNodeThread(std::size_t bytes, Duration lease, std::uint32_t members = 4) : memory_(bytes) {
+    memnode::Config config;
+    config.secret = secret_of(1);
+    config.memory = memory_;
+    config.shape.members = members;
+    config.shape.lease = lease;
+    config.expose = [](const std::string& host, std::span<std::byte> memory) {
+      return net::open_exposure({net::Network::tcp}, host, memory);
+    };
+    config.log = [this](const std::string& line) {
+      const std::lock_guard guard{mutex_};
+      log_ += line + "\n";
+    };
+    auto node = memnode::MemoryNode::open(config);
+    CHECK(node);
+    node_ = std::move(*node);
+    thread_ = std::jthread{[this] { (void)node_->run(); }};
+  }
+  ~MemoryNodeThread() { node_->stop(); }
+
+  const wire::HostPort& address() const { return node_->address(); }
+  std::span<const std::byte> memory() const { return memory_; }
+  std::string log() {
+    const std::lock_guard guard{mutex_};
+    return log_;
+  }
+  bool logs(std::string_view text) {
+    for (int i = 0; i < 20'000; ++i) {
+      if (log().find(text) != std::string::npos) return true;
+      usleep(1000);
+    }
+    return false;
+  }
+
+ private:
+  std::vector<std::byte> memory_;
+  std::mutex mutex_;
+  std::string log_;
+  std::unique_ptr<memnode::MemoryNode> node_;
+  std::jthread thread_;
+};
+
+inline member::NetNodeConfig config_for(const MemoryNodeThread& mn) {
+  member::NetNodeConfig config;
+  config.coordinator = mn.address();
+  config.secret = secret_of(1);
+  config.transport = [](const std::string& host) {
+    return net::open_transport({net::Network::tcp}, host);
+  };
+  return config;
+}
+
+}  // namespace declock::process
