@@ -28,7 +28,8 @@ Action add_doctor(CLI::App& program);
 Action add_explore(CLI::App& program);
 Action add_figures(CLI::App& program);
 Action add_inspect(CLI::App& program);
-Action add_lock(CLI::App& program);
+// `command`: what followed --, word for word.
+Action add_lock(CLI::App& program, const std::vector<std::string>& command);
 Action add_mn(CLI::App& program);
 Action add_secret(CLI::App& program);
 Action add_sensitivity(CLI::App& program);

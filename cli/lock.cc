@@ -82,13 +82,23 @@ Task<std::optional<int>> watch(Worker& worker, const member::Membership& members
   co_return std::optional{WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status)};
 }
 
-// The exit status of the command, if there is one.
-Task<Result<int, std::string>> use(Worker& worker, const Options& options,
-                                   const member::Membership& membership, TimedLockClient& lock,
-                                   RemoteAddr at, const std::atomic<bool>& stop) {
-  Histogram waited_ns;
-  int status = kFine;
-  for (std::uint32_t i = 0; i < options.times && !stop; ++i) {
+struct Uses {
+  std::uint32_t left;
+  Histogram waited_ns{};
+  int status = kFine;           // of the command, if there is one
+  bool lies_elsewhere = false;  // the memory node restarted: the lock must be looked up again
+};
+
+Task<Result<void, std::string>> use(Worker& worker, const Options& options, Endpoint& endpoint,
+                                    const member::Membership& membership, TimedLockClient& lock,
+                                    const member::Node::Memory& found, Uses& uses,
+                                    const std::atomic<bool>& stop) {
+  const RemoteAddr at = found.at;
+  if (endpoint.incarnation(at.mn) < found.mn_incarnation) {
+    const Result<void> connected = co_await endpoint.reconnect(at.mn);
+    if (!connected) co_return Failure{std::string{to_string(connected.error())}};
+  }
+  for (uses.lies_elsewhere = false; uses.left > 0 && !stop; --uses.left) {
     const Time called = worker.now();
     Task<void> giving_up = give_up_when_interrupted(worker, lock, stop);
     giving_up.start();
@@ -97,8 +107,10 @@ Task<Result<int, std::string>> use(Worker& worker, const Options& options,
     giving_up = {};
     if (!hold && hold.error() == Errc::cancelled)
       co_return Failure{fmt::format("interrupted while it waited for '{}'", options.name)};
+    uses.lies_elsewhere = !hold && hold.error() == Errc::mn_restarted;
+    if (uses.lies_elsewhere) co_return Result<void, std::string>{};
     if (!hold) co_return Failure{std::string{to_string(hold.error())}};
-    waited_ns.add(static_cast<std::uint64_t>((worker.now() - called).ns));
+    uses.waited_ns.add(static_cast<std::uint64_t>((worker.now() - called).ns));
     std::string failure;
     if (!options.command.empty()) {
       const Result<pid_t, std::string> started = start(options.command);
@@ -110,48 +122,63 @@ Task<Result<int, std::string>> use(Worker& worker, const Options& options,
             "the cluster took this compute node for dead while it held '{}'; '{}' was killed",
             options.name, options.command[0])};
       }
-      status = *ended;
+      uses.status = *ended;
     }
     const Result<void> released = co_await lock.release(*hold);
     if (!released && failure.empty()) failure = to_string(released.error());
     if (!failure.empty()) co_return Failure{failure};
   }
-  if (options.command.empty()) {
-    const auto us = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e3; };
-    fmt::print("'{}' was {} {} times; getting it took p50 {:.1f}  p99 {:.1f}  max {:.1f} us\n",
-               options.name, options.shared ? "shared" : "held", format_count(waited_ns.count()),
-               us(waited_ns.quantile(500)), us(waited_ns.quantile(990)), us(waited_ns.max()));
-  }
-  co_return status;
+  co_return Result<void, std::string>{};
+}
+
+void say_how_long(const Options& options, const Histogram& waited_ns) {
+  const auto us = [](std::uint64_t ns) { return static_cast<double>(ns) / 1e3; };
+  fmt::print("'{}' was {} {} times; getting it took p50 {:.1f}  p99 {:.1f}  max {:.1f} us\n",
+             options.name, options.shared ? "shared" : "held", format_count(waited_ns.count()),
+             us(waited_ns.quantile(500)), us(waited_ns.quantile(990)), us(waited_ns.max()));
 }
 
 int run(const Options& options) {
+  constexpr std::size_t kNameBytesMax = 200;  // as in the library
+  if (options.name.empty() || options.name.size() > kNameBytesMax)
+    throw BadInput(fmt::format("'{}': a name has 1 to {} bytes", options.name, kNameBytesMax));
   const std::unique_ptr<member::NetNode> node = join(node_config(options.cluster));
-  const LockShape shape = node->lock_shape();
-  const auto at = node->allocate_locks(MnId{options.mn}, "lock/" + options.name, 1);
-  if (!at) throw CannotRun(at.error());
   const std::atomic<bool>& stop = interrupted();
-  std::optional<Result<int, std::string>> used;
+  Result<void, std::string> used;
+  Uses uses{options.times};
   bool has_place = false;  // in the lock's queue, of a wait that was given up
   {
-    hier::Node<> locks{shape, hier::Policy{}, cql::Options{.patience = milliseconds(20)},
+    const cql::Options cql{.patience = milliseconds(20), .outlives_restarts = false};
+    hier::Node<> locks{node->lock_shape(), hier::Policy{}, cql,
                        std::vector<hier::Station>{{&node->endpoint(0), &node->membership(0)}}};
     locks.worker(0).cql().start_patrol();
     const std::unique_ptr<TimedLockClient> lock = locks.client(0);
     node->start();
-    used.emplace(node->worker(0).run(
-        [&] { return use(node->worker(0), options, node->membership(0), *lock, at->at, stop); }));
+    do {
+      const MnId mn{options.mn};
+      const auto found = node->allocate_locks(mn, "lock/" + options.name, 1);
+      if (!found) {
+        used = Failure{found.error()};
+        break;
+      }
+      node->mean_only(mn, found->mn_incarnation);
+      used = node->worker(0).run([&] {
+        return use(node->worker(0), options, node->endpoint(0), node->membership(0), *lock, *found,
+                   uses, stop);
+      });
+    } while (uses.lies_elsewhere && !stop);
     node->stop();
     has_place = locks.worker(0).running() > 0;
   }
   if (!has_place) node->leave();  // otherwise taken for dead, so that the place is cleaned up
-  if (!*used) throw CannotRun(used->error());
-  return **used;
+  if (!used) throw CannotRun(used.error());
+  if (options.command.empty()) say_how_long(options, uses.waited_ns);
+  return uses.status;
 }
 
 }  // namespace
 
-Action add_lock(CLI::App& program) {
+Action add_lock(CLI::App& program, const std::vector<std::string>& command) {
   CLI::App& app = *program.add_subcommand("lock",
                                           "Takes a lock of a cluster by its name and runs a command "
                                           "meanwhile, as flock does on one machine");
@@ -165,7 +192,10 @@ Action add_lock(CLI::App& program) {
   app.add_option("--mn", options->mn, "The memory node that has the lock")
       ->check(whole_number(0, member::kMnsMax - 1));
   add_cluster_options(app, options->cluster);
-  return [options] { return run(*options); };
+  return [options, command] {
+    options->command.insert(options->command.end(), command.begin(), command.end());
+    return run(*options);
+  };
 }
 
 }  // namespace declock::cli

@@ -1,7 +1,9 @@
 // The declock program: finds the subcommand, and turns what went wrong into one line.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <string_view>
 
 #include "commands.h"
 #include "commit.h"
@@ -44,7 +46,7 @@ std::string command_needed(const CLI::App& program) {
 }
 
 // By command_path(), without the program's name.
-std::map<std::string, Action> add_commands(CLI::App& program) {
+std::map<std::string, Action> add_commands(CLI::App& program, const std::vector<std::string>& command) {
   CLI::App& bench = *program.add_subcommand("bench", "Benchmarks");
   bench.require_subcommand(1);
   std::map<std::string, Action> actions{{"bench micro", add_bench_micro(bench)},
@@ -59,7 +61,7 @@ std::map<std::string, Action> add_commands(CLI::App& program) {
                                         {"doctor", add_doctor(program)},
                                         {"figures", add_figures(program)},
                                         {"inspect", add_inspect(program)},
-                                        {"lock", add_lock(program)},
+                                        {"lock", add_lock(program, command)},
                                         {"mn", add_mn(program)},
                                         {"secret", add_secret(program)},
                                         {"sensitivity", add_sensitivity(program)},
@@ -69,6 +71,15 @@ std::map<std::string, Action> add_commands(CLI::App& program) {
   return actions;
 }
 
+// Takes away what follows the first --: CLI11 would make two words of '[1,2]'.
+std::vector<std::string> take_command(int& argc, char** argv) {
+  char** const end = argv + argc;
+  char** const dashes = std::find(argv, end, std::string_view{"--"});
+  if (dashes == end) return {};
+  argc = static_cast<int>(dashes - argv);
+  return {dashes + 1, end};
+}
+
 int main(int argc, char** argv) {
   open_standard_descriptors();
   CLI::App program{"DecLock: a reader-writer lock for disaggregated memory", "declock"};
@@ -76,7 +87,9 @@ int main(int argc, char** argv) {
   program.require_subcommand(1);
   program.get_formatter()->column_width(34);
   program.option_defaults()->always_capture_default();
-  const std::map<std::string, Action> actions = add_commands(program);
+  const bool has_command = argc > 1 && std::string_view{argv[1]} == "lock";
+  const std::map<std::string, Action> actions =
+      add_commands(program, has_command ? take_command(argc, argv) : std::vector<std::string>{});
   try {
     program.parse(argc, argv);
     const int status = actions.at(command_path(*program.get_subcommands().front()))();

@@ -52,14 +52,16 @@ struct Latency {
 
 struct TableStats {
   std::string
-      table;  // its name; "(names)": locks by name; "(embedded)": locks at addresses of the application
+      table;  // its name; "(names)": locks by name; "(embedded)": locks at addresses of the application. What is more than 64 tables
+              // is counted with the last.
   std::uint64_t acquired_shared = 0;
   std::uint64_t acquired_exclusive = 0;
   std::uint64_t busy = 0;  // attempts that did not want to wait
   std::uint64_t timed_out = 0;
   std::uint64_t cancelled = 0;
   std::uint64_t failed = 0;  // any other error, of acquisitions and releases
-  // Acquisitions that met nobody are timed one in sixteen, at random, and count sixteen times here; all others are timed.
+  // Acquisitions that are over at once, without sleeping, are timed one in sixteen, at random, and count sixteen times here;
+  // all others are timed.
   Latency wait{};  // from the call to the lock
   Latency hold{};  // from the lock to its release
 };

@@ -132,6 +132,7 @@ Result<void, Error> Core::mean_only(const member::Node::Memory& memory) {
     }
   }
   node_->mean_only(mn, memory.mn_incarnation);
+  forget_names(mn);
   if (before != 0 && mn == MnId{0}) start_duties(true);
   return {};
 }

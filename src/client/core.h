@@ -46,6 +46,8 @@ class Core {
   Result<LockRef, Error> find_lock(const std::string& text);
   // The same, the other way round.
   std::string label(RemoteAddr lock);
+  // Other locks lie there now.
+  void forget_names(MnId mn);
 
   // From any thread. Errc::closed, Errc::invalid_argument, and what the lock says.
   Result<Held> acquire(const Wanted& wanted);

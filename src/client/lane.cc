@@ -39,7 +39,7 @@ std::optional<Held> Lane::acquire_at_once(const LockRef& lock, Mode mode, hier::
   recorder.begins();
   const bool waited = held.hold.expect_waiters;
   recorder.acquired(lock, held, called.ns, timed ? worker.now().ns : 0,
-                    waited || core.is_tracing() ? 1 : Recorder::kOneIn, waited);
+                    core.is_tracing() ? 1 : Recorder::kOneIn, waited);
   return held;
 }
 

@@ -124,6 +124,14 @@ Result<LockRef, Error> Core::find_lock(const std::string& text) {
                         text)}};
 }
 
+void Core::forget_names(MnId mn) {
+  const std::lock_guard guard{mutex_};
+  std::erase_if(names_, [&](const auto& entry) { return (entry.first & 0xFFFF) == mn.value; });
+  for (Table& table : tables_) {
+    if (table.locks.size() > 0 && table.locks[0].at.mn == mn) table.locks = {};
+  }
+}
+
 std::string Core::label(RemoteAddr lock) {
   const std::lock_guard guard{mutex_};
   if (const auto named = names_.find(lock.packed()); named != names_.end()) return named->second;

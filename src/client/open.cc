@@ -36,7 +36,7 @@ Joined join_shm(const Target& target) {
   config.remove_when_last = options.remove_when_last;
   config.seed = unguessable_number();
   // What is not asked for is as it is, if it is there.
-  const auto there = shm::Cluster::open(options.directory, target.name);
+  const auto there = shm::Cluster::open_members(options.directory, target.name);
   if (!there && !options.create) return Failure{there.error()};
   const shm::SegmentHeader shape = there ? there->shape() : shm::SegmentHeader{};
   config.cluster.members = or_else(options.members, or_else(shape.members, kMembers));

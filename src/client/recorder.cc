@@ -57,7 +57,8 @@ void Recorder::acquired(const LockRef& lock, Held& held, std::int64_t called_ns,
   }
   if (called_ns == 0) return;
   t.wait.add(now_ns - called_ns, counts);
-  if (hot != nullptr) hot->wait_ns.add(static_cast<std::uint64_t>(now_ns - called_ns) * counts);
+  if (hot != nullptr && waited)
+    hot->wait_ns.add(static_cast<std::uint64_t>(now_ns - called_ns) * counts);
   held.since_ns = now_ns;
   held.counts = counts;
   if (trace_ != nullptr) trace_->acquired(lock, held, called_ns);

@@ -20,7 +20,8 @@ namespace declock::client {
 class Recorder {
  public:
   static constexpr std::uint32_t kTables = 64;  // what has a higher number is counted with the last
-  static constexpr std::uint32_t kOneIn = 16;  // acquisitions that met nobody are timed, on the average
+  static constexpr std::uint32_t kOneIn =
+      16;  // acquisitions that are over at once are timed, on the average
 
   void trace(TraceLog* log) { trace_ = log; }
 

@@ -10,23 +10,18 @@
 #include <memory>
 #include <string_view>
 
+#include "base/utf8.h"
+
 namespace declock::client {
 namespace {
 
-// Does a text have a meaning as UTF-8? Names may have any bytes.
 bool is_utf8(std::string_view text) {
-  std::size_t follow = 0;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (follow > 0) {
-      if ((byte & 0xC0) != 0x80) return false;
-      follow -= 1;
-    } else if (byte >= 0x80) {
-      if (byte < 0xC2 || byte > 0xF4) return false;
-      follow = byte < 0xE0 ? 1 : byte < 0xF0 ? 2 : 3;
-    }
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = utf8_length(text, at);
+    if (length == 0) return false;
+    at += length;
   }
-  return follow == 0;
+  return true;
 }
 
 std::string quoted(std::string_view text) {

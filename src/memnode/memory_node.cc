@@ -19,6 +19,7 @@ using wire::LineId;
 namespace {
 
 constexpr std::size_t kAllocationsMax = 65'536;
+constexpr std::size_t kEarlyMax = 4096;
 
 }  // namespace
 
@@ -152,6 +153,7 @@ void MemoryNode::on_down(LineId line, const std::string& why, bool refused) {
   const bool was_member =
       std::erase_if(lines_, [&](const auto& entry) { return entry.second == line; }) > 0;
   std::erase_if(pending_, [&](const PendingAttach& p) { return p.line == line; });
+  std::erase_if(early_, [&](const auto& entry) { return entry.first == line; });
   if (to_coordinator && refused && incarnation_ == 0) {
     failure_ = why;
     hub_.stop();
@@ -171,13 +173,15 @@ void MemoryNode::on_tick(Time now) {
 
 void MemoryNode::on_registered(std::uint32_t incarnation, const member::ClusterState& state) {
   is_registering_ = false;
-  if (incarnation_ != 0 && incarnation_ != incarnation) start_afresh();
-  const bool is_new = incarnation_ != incarnation;
+  // A coordinator that begins anew counts incarnations from 1 again.
+  const bool is_new = incarnation_ != incarnation || state.shape.id != state_.shape.id;
+  if (incarnation_ != 0 && is_new) start_afresh();
   incarnation_ = incarnation;
   if (is_new)
     config_.log(fmt::format("memory node {} serves, incarnation {}", config_.id, incarnation));
   hub_.set_tick(Duration{state.shape.lease.ns / 8});
   on_state(0, state);
+  for (const auto& [line, allocate] : std::exchange(early_, {})) on(allocate, line);
 }
 
 // The cluster went on without this node: nobody knows what its memory was worth.
@@ -278,7 +282,13 @@ void MemoryNode::on(const member::Relay& relay, LineId line) {
   hub_.send(to->second, member::frame_of(relay));
 }
 
+// Not before it is registered: an answer says for which incarnation it is.
 void MemoryNode::on(const member::Allocate& allocate, LineId line) {
+  if (incarnation_ == 0) {
+    if (early_.size() < kEarlyMax)
+      early_.emplace_back(line, allocate);  // whoever asks in vain is told by a time-out
+    return;
+  }
   hub_.send(line, member::frame_of(find_or_make(allocate)));
   take_snapshot();
 }

@@ -102,6 +102,7 @@ class MemoryNode final : private wire::Hub::Handler,
   bool is_registering_ = false;  // again, since the cluster has given it up
   member::ClusterState state_;
   std::uint64_t asks_ = 0;
+  std::vector<std::pair<wire::LineId, member::Allocate>> early_;  // until it is registered
   std::vector<PendingAttach> pending_;  // until the state is known that is no older than they are
   std::map<Slot, member::Incarnation> fenced_;                       // and all before it
   std::map<member::MemberId, std::vector<std::uint16_t>> accesses_;  // workers

@@ -67,7 +67,7 @@ class Hub {
   // Who has not proven itself after this time is dropped; so is who does not take what it is sent.
   static constexpr Duration kHandshakeMax = seconds(5);
   static constexpr std::size_t kUnsentMax = 16 << 20;
-  static constexpr std::size_t kAcceptedMax = 2048;
+  static constexpr std::size_t kAcceptedMax = 4096;
 
  private:
   struct Line {

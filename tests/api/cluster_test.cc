@@ -14,6 +14,8 @@
 
 #include "api/support.h"
 #include "client/board.h"
+#include "process/programs.h"
+#include "shm/cluster.h"
 
 namespace declock::api {
 namespace {
@@ -274,6 +276,46 @@ TEST(ClusterTest, AReportOfEveryMemberIsOnTheBoardAndLocksAreFoundByWhatItSays) 
   EXPECT_NE(client::find_lock(two, "table[10]").error().message.find("has 10 locks"),
             std::string::npos);
   EXPECT_NE(client::find_lock(two, "nobody").error().message.find("TABLE[INDEX]"), std::string::npos);
+}
+
+// Making a large memory takes a while, or whoever made it was killed.
+TEST(ClusterTest, AClusterWhoseMemoryIsNotMadeYetIsOpenedAsItIs) {
+  const process::TemporaryDirectory directory;
+  shm::ClusterConfig config;
+  config.name = "x";
+  config.directory = directory / ".";
+  config.members = 64;
+  config.mn_bytes = 1 << 20;
+  ASSERT_TRUE(shm::Cluster::open_or_create_members(config));
+  Cluster cluster = open("shm:x?remove=yes&dir=" + (directory / "."));
+  EXPECT_EQ(cluster.lock_bytes(), (64 + 2) * 8);
+  SharedMutex mutex = cluster.shared_mutex("m");
+  EXPECT_TRUE(mutex.try_lock());
+  mutex.unlock();
+}
+
+TEST(ClusterTest, ATraceIsJsonWhateverALockIsCalled) {
+  const process::TemporaryDirectory directory;
+  const std::string path = directory / "trace";
+  // A surrogate, an overlong form, more than there is, nothing at all; the last is well formed.
+  const std::vector<std::string> names{"\xED\xA0\x80", "\xC0\xAF", "\xF4\x90\x80\x80", "\xFF",
+                                       "\xC3\xA4"};
+  {
+    Cluster cluster = open(fresh_uri("&trace=" + path));
+    for (const std::string& name : names) {
+      SharedMutex mutex = cluster.shared_mutex(name);
+      const std::unique_lock lock{mutex};
+    }
+    ASSERT_TRUE(cluster.close());
+  }
+  std::ifstream file{path};
+  const auto trace = nlohmann::json::parse(file);
+  std::vector<std::string> held;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["name"] == "hold") held.push_back(event["args"]["lock"]);
+  }
+  ASSERT_EQ(held.size(), names.size());
+  EXPECT_EQ(held.back(), names.back());
 }
 
 TEST(ClusterTest, ATraceHasEveryWaitHoldAndRelease) {

@@ -99,6 +99,53 @@ TEST_F(NetCli, ATakenPortIsSaidInClearWords) {
   EXPECT_EQ(mn.wait(), 0);
 }
 
+// Where it lay something else lies then.
+TEST_F(NetCli, ALockIsLookedUpAgainWhenItsMemoryNodeHasRestarted) {
+  const auto start = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{DECLOCK_PROGRAM, "mn",       "--listen", "127.0.0.1:0", "--size",
+                                       "1MiB",          "--secret", secret(),   "--lease",     "20s"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    auto mn = std::make_unique<Program>(arguments);
+    EXPECT_TRUE(mn->says("serves")) << mn->output();
+    return mn;
+  };
+  const auto first = start({});
+  const std::size_t at = first->output().find("127.0.0.1:");
+  const std::string address = first->output().substr(at, first->output().find(' ', at) - at);
+  auto second = start({"--id", "1", "--coordinator", address});
+  const auto use = [&](const std::string& lock, std::vector<std::string> command) {
+    std::vector<std::string> arguments{DECLOCK_PROGRAM, "lock",  lock,       "--mn",   "1",
+                                       "--coordinator", address, "--secret", secret(), "--"};
+    arguments.insert(arguments.end(), command.begin(), command.end());
+    return std::make_unique<Program>(arguments);
+  };
+  const auto requests = [&](const std::string& lock) {
+    const Outcome outcome =
+        run(fmt::format("inspect 'tcp://{}?secret={}' {} --json -", address, secret(), lock));
+    if (outcome.status != 0) return -1;
+    const auto header = nlohmann::json::parse(outcome.out)["header"];
+    return header["ticket"].get<int>() + header["qsize"].get<int>();
+  };
+  const auto has_requests = [&](const std::string& lock, int count) {
+    for (int i = 0; i < 200 && requests(lock) < count; ++i) usleep(10'000);
+    return requests(lock) == count;
+  };
+  const auto holder = use("mine", {"sleep", "100"});
+  ASSERT_TRUE(has_requests("mine", 1)) << holder->output();
+  const auto waiter = use("mine", {"echo", "has it"});
+  ASSERT_TRUE(has_requests("mine", 2)) << waiter->output();
+  waiter->send(SIGSTOP);
+  second->send(SIGKILL);
+  (void)second->wait();
+  second = start({"--id", "1", "--coordinator", address});
+  EXPECT_EQ(use("other", {"true"})->wait(), 0);
+  waiter->send(SIGCONT);
+  EXPECT_EQ(waiter->wait(), 0) << waiter->output();
+  EXPECT_TRUE(waiter->says("has it"));
+  EXPECT_EQ(requests("other"), 1);
+  EXPECT_EQ(requests("mine"), 1);
+}
+
 TEST_F(NetCli, ALockOfAClusterProtectsACommand) {
   Program mn{{DECLOCK_PROGRAM, "mn", "--listen", "127.0.0.1:0", "--size", "1MiB", "--secret", secret(),
               "--lease", "1s"}};
@@ -131,6 +178,9 @@ TEST_F(NetCli, ALockOfAClusterProtectsACommand) {
   for (auto& other : others) EXPECT_EQ(other->wait(), 0) << other->output();
   EXPECT_EQ(slurp(counter), "15\n");
   EXPECT_EQ(run("lock jobs" + cluster + "-- sh -c 'exit 7'").status, 7);
+  EXPECT_EQ(run("lock jobs" + cluster + "-- printf '%s|' '[1,2]' '[]' -- --times").out,
+            "[1,2]|[]|--|--times|");
+  expect_refused("lock " + std::string(201, 'x') + cluster, "1 to 200 bytes");
   // The command ends with whoever holds the lock for it.
   for (const int signal : {SIGTERM, SIGKILL}) {
     const std::string running = folder_ / fmt::format("running-{}", signal);

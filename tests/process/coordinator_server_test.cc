@@ -197,6 +197,19 @@ TEST(CoordinatorServer, AFullClusterTakesTheNextWhenADeadOneIsFenced) {
 }
 
 // Or it would take the memory node, which is about to come, for one whose connection broke.
+// Everybody is told of everybody in one message.
+TEST(CoordinatorServer, WhoseAddressesDoNotFitInAMessageIsRefused) {
+  Office office{"", 64};
+  office.add_mn(kMn0, 0);
+  const std::vector<WorkerAddress> long_ones(kWorkersMax, {std::string(kStringMax, 'x'), 1});
+  for (wire::LineId line = kOther; line < kOther + 10; ++line) office.tell(line, Join{1, long_ones});
+  EXPECT_EQ(office.heard(kOther, Kind::joined), 1u);
+  EXPECT_EQ(office.heard(kOther + 9, Kind::refused), 1u);
+  EXPECT_EQ(office.heard(kOther + 9, Kind::joined), 0u);
+  office.tell(kCn, Join{1, {{"short", 1}}});
+  EXPECT_EQ(office.heard(kCn, Kind::joined), 1u);
+}
+
 TEST(CoordinatorServer, WhoComesBeforeTheFirstMemoryNodeJoinsWithIt) {
   Office office;
   office.tell(kCn, Join{1, {{"address", 1}}});

@@ -1,6 +1,8 @@
 // A memory node inside the test, over TCP, and how a compute node joins it.
 #pragma once
 
+#include <poll.h>
+
 #include <memory>
 #include <mutex>
 #include <string>
@@ -74,5 +76,33 @@ inline member::NetNodeConfig config_for(const MemoryNodeThread& mn) {
   };
   return config;
 }
+
+// Somebody who has the secret, and says what it likes.
+class Insider {
+ public:
+  explicit Insider(const wire::HostPort& at)
+      : connection_(*wire::connect_to(at), wire::Session{wire::Role::client, secret_of(1)}, "mn") {
+    while (!connection_.established()) turn();
+  }
+  void send(std::string_view frame) { connection_.send(frame); }
+  // The next frame; empty: the connection is over.
+  std::string next() {
+    for (int i = 0; i < 10'000 && !is_over_; ++i) {
+      if (auto frame = connection_.next_frame()) return *frame;
+      turn();
+    }
+    return {};
+  }
+  bool is_over() const { return is_over_; }
+
+ private:
+  void turn() {
+    pollfd ready{connection_.descriptor(), connection_.wanted_events(), 0};
+    (void)::poll(&ready, 1, 1);
+    if (ready.revents != 0) is_over_ = !connection_.handle(ready.revents);
+  }
+  wire::Connection connection_;
+  bool is_over_ = false;
+};
 
 }  // namespace declock::process

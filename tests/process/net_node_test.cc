@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
+#include <functional>
 #include <thread>
 
 #include "process/memory_node_thread.h"
@@ -317,11 +319,12 @@ TEST(NetNode, AFullClusterRefusesOneMoreAndSaysWhatToDo) {
   (*third)->leave();
 }
 
-// Gives its memory node up twice, and says so more than once.
-class FickleCoordinator final : public member::MemoryLink {
+// Of memory nodes: does with one, at each of its ticks, what the test says.
+class Whim final : public member::MemoryLink {
  public:
-  FickleCoordinator(wire::Hub& hub, Events& events, std::vector<std::uint32_t>& registered)
-      : hub_(hub), events_(events), registered_(registered) {
+  using OnTick = std::function<void(int tick, Events&, member::ClusterState&)>;
+  Whim(Events& events, OnTick on_tick, std::vector<std::uint32_t>& registered)
+      : events_(events), on_tick_(std::move(on_tick)), registered_(registered) {
     state_.incarnations.resize(state_.shape.members);
   }
   void register_as(std::uint16_t, const std::string&, std::uint32_t incarnation) override {
@@ -329,36 +332,79 @@ class FickleCoordinator final : public member::MemoryLink {
   }
   void fetch(std::uint64_t) override {}
   void fenced(const member::MemberId&) override {}
-  void on_tick(Time) override {
-    events_.on_registered(state_.mn_comes(0, "127.0.0.1:1"), state_);
-    state_.mn_goes(0);
-    for (int i = 0; i < 3; ++i) events_.on_state(0, state_);
-    if (++ticks_ == 2) hub_.stop();
-  }
+  void on_tick(Time) override { on_tick_(ticks_++, events_, state_); }
 
  private:
-  wire::Hub& hub_;
   Events& events_;
-  std::vector<std::uint32_t>& registered_;
+  OnTick on_tick_;
+  std::vector<std::uint32_t>& registered_;  // as which incarnations
   member::ClusterState state_;
   int ticks_ = 0;
 };
 
-TEST(NetNode, AMemoryNodeThatWasGivenUpRegistersOnceEachTime) {
-  std::vector<std::uint32_t> registered;
-  memnode::Config config;
-  config.bytes = 4096;
-  config.shape.lease = milliseconds(80);
-  config.expose = [](const std::string& host, std::span<std::byte> memory) {
-    return net::open_exposure({net::Network::tcp}, host, memory);
-  };
-  config.other_coordinator = [&](wire::Hub& hub, member::MemoryLink::Events& events) {
-    return std::make_unique<FickleCoordinator>(hub, events, registered);
-  };
-  auto node = memnode::MemoryNode::open(config);
-  ASSERT_TRUE(node) << node.error();
-  ASSERT_TRUE((*node)->run());
-  EXPECT_EQ(registered, (std::vector<std::uint32_t>{0, 1, 2})) << "with the incarnation that it had";
+class MemoryNodeAtAWhim : public testing::Test {
+ protected:
+  void open(Whim::OnTick on_tick) {
+    memnode::Config config;
+    config.memory = memory_;
+    config.secret = secret_of(1);
+    config.shape.lease = milliseconds(80);
+    config.expose = [](const std::string& host, std::span<std::byte> memory) {
+      return net::open_exposure({net::Network::tcp}, host, memory);
+    };
+    config.other_coordinator = [&](wire::Hub&, member::MemoryLink::Events& events) {
+      return std::make_unique<Whim>(events, on_tick, registered_);
+    };
+    auto node = memnode::MemoryNode::open(config);
+    ASSERT_TRUE(node) << node.error();
+    node_ = std::move(*node);
+  }
+  std::vector<std::byte> memory_ = std::vector<std::byte>(4096);
+  std::vector<std::uint32_t> registered_;
+  std::unique_ptr<memnode::MemoryNode> node_;
+};
+
+TEST_F(MemoryNodeAtAWhim, RegistersOnceEachTimeItIsGivenUp) {
+  open([&](int tick, auto& events, member::ClusterState& state) {
+    events.on_registered(state.mn_comes(0, "127.0.0.1:1"), state);
+    state.mn_goes(0);
+    for (int i = 0; i < 3; ++i) events.on_state(0, state);
+    if (tick == 1) node_->stop();
+  });
+  ASSERT_TRUE(node_->run());
+  EXPECT_EQ(registered_, (std::vector<std::uint32_t>{0, 1, 2})) << "with the incarnation that it had";
+}
+
+// It counts incarnations from 1 again, and knows of nobody who held a lock.
+TEST_F(MemoryNodeAtAWhim, StartsAfreshWithACoordinatorThatBeginsAnew) {
+  open([&](int tick, auto& events, member::ClusterState& state) {
+    state = {};
+    state.incarnations.resize(state.shape.members);
+    state.shape.id = tick < 2 ? 1 : 2;
+    if (tick == 1) memory_[0] = std::byte{7};
+    events.on_registered(state.mn_comes(0, "127.0.0.1:1"), state);
+    EXPECT_EQ(memory_[0] == std::byte{7}, tick == 1) << tick;
+    if (tick == 2) node_->stop();
+  });
+  ASSERT_TRUE(node_->run());
+}
+
+TEST_F(MemoryNodeAtAWhim, SaysWhereANameLiesOnlyOnceItKnowsItsIncarnation) {
+  std::atomic<bool> goes{false};
+  open([&](int, auto& events, member::ClusterState& state) {
+    if (goes.exchange(false)) events.on_registered(state.mn_comes(0, "127.0.0.1:1"), state);
+  });
+  const std::jthread running{[&] { (void)node_->run(); }};
+  Insider insider{node_->address()};
+  insider.send(member::frame_of(member::Allocate{1, "name", 64, "raw"}));
+  usleep(100'000);
+  goes.store(true);
+  const std::string answer = insider.next();
+  node_->stop();
+  ASSERT_FALSE(answer.empty());
+  const auto allocated = member::from_bytes<member::Allocated>(std::string_view{answer}.substr(1));
+  ASSERT_TRUE(allocated);
+  EXPECT_EQ(allocated->incarnation, 1u);
 }
 
 TEST(NetNode, AnIdleMemoryNodeUsesNoCpu) {

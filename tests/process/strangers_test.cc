@@ -98,34 +98,6 @@ TEST(Strangers, APeerOfAnotherVersionIsToldSoOnBothSides) {
   expect_well(mn);
 }
 
-// Somebody who has the secret and breaks the rules all the same.
-class Insider {
- public:
-  explicit Insider(const wire::HostPort& at)
-      : connection_(*wire::connect_to(at), wire::Session{wire::Role::client, secret_of(1)}, "mn") {
-    while (!connection_.established()) turn();
-  }
-  void send(std::string_view frame) { connection_.send(frame); }
-  // The next frame; empty: the connection is over.
-  std::string next() {
-    for (int i = 0; i < 10'000 && !is_over_; ++i) {
-      if (auto frame = connection_.next_frame()) return *frame;
-      turn();
-    }
-    return {};
-  }
-  bool is_over() const { return is_over_; }
-
- private:
-  void turn() {
-    pollfd ready{connection_.descriptor(), connection_.wanted_events(), 0};
-    (void)::poll(&ready, 1, 1);
-    if (ready.revents != 0) is_over_ = !connection_.handle(ready.revents);
-  }
-  wire::Connection connection_;
-  bool is_over_ = false;
-};
-
 // What a member once said, word for word, from somebody who only listened.
 TEST(Strangers, AReplayedHandshakeIsRefusedAndTheNodeGoesOn) {
   MemoryNodeThread mn{1 << 16, seconds(2)};

@@ -125,6 +125,15 @@ Result<Cluster, std::string> Cluster::open_or_create_members(const ClusterConfig
 }
 
 Result<Cluster, std::string> Cluster::open(const std::string& directory, const std::string& name) {
+  auto cluster = open_members(directory, name);
+  if (!cluster) return cluster;
+  const auto memory = cluster->open_memory(nullptr);
+  if (!memory) return Failure{memory.error()};
+  return cluster;
+}
+
+Result<Cluster, std::string> Cluster::open_members(const std::string& directory,
+                                                   const std::string& name) {
   const auto valid = check_name(name);
   if (!valid) return Failure{valid.error()};
   const std::string path = path_of(directory, name);
@@ -139,8 +148,6 @@ Result<Cluster, std::string> Cluster::open(const std::string& directory, const s
   if (!is_sound(cluster.shape())) {
     return Failure{fmt::format("{}: is damaged: its header makes no sense; remove it", path)};
   }
-  const auto memory = cluster.open_memory(nullptr);
-  if (!memory) return Failure{memory.error()};
   return cluster;
 }
 

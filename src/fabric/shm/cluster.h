@@ -48,8 +48,10 @@ class Cluster {
   static Result<Cluster, std::string> open_or_create_members(const ClusterConfig& config);
   // Memory that is missing is made if `make` says so.
   Result<void, std::string> open_memory(const ClusterConfig* make);
-  // As it is, whatever its sizes.
+  // As it is, whatever its sizes; the second without its memory, which may not be made yet.
   static Result<Cluster, std::string> open(const std::string& directory, const std::string& name);
+  static Result<Cluster, std::string> open_members(const std::string& directory,
+                                                   const std::string& name);
 
   const SegmentHeader& shape() const { return cluster_.header(); }
   const Segment& file() const { return cluster_; }

@@ -8,6 +8,9 @@ namespace declock::member {
 
 using wire::LineId;
 
+// What goes with it in a frame, and memory nodes that come later, need the rest.
+constexpr std::size_t kStateBytesMax = wire::kFrameMax - (64 << 10);
+
 Result<std::unique_ptr<CoordinatorServer>, std::string> CoordinatorServer::open(
     const ClusterShape& shape, std::optional<StateFile> file, Send send, Log log, Time now) {
   ClusterState state;
@@ -76,6 +79,15 @@ void CoordinatorServer::on(const Join& join, LineId line, Time now) {
                              state_.shape.members));
   }
   const MemberId self{joined->slot, joined->incarnation};
+  // Everybody is told of everybody in one frame.
+  if (to_bytes(state_).size() > kStateBytesMax) {
+    state_.remove(self.slot, self.incarnation, false);
+    return refuse(
+        line, false,
+        fmt::format("{} workers: with the addresses of {} members that is more than a message holds; "
+                    "open the cluster with fewer workers",
+                    join.workers.size(), state_.members.size()));
+  }
   leases_.grant(self, now);
   lines_[self] = line;
   publish();  // it is in the view before anybody gives it access (H30)

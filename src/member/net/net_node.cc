@@ -408,13 +408,20 @@ void NetNode::on(const Refused& refused, MnId mn) {
 }
 
 void NetNode::on(const Allocated& allocated, MnId mn) {
-  if (mn.value < mns_.size()) mns_[mn.value].allocating.erase(allocated.ask);
+  if (mn.value >= mns_.size() || mns_[mn.value].allocating.erase(allocated.ask) == 0) return;
+  finish(allocated);
+}
+
+void NetNode::finish(const Allocated& allocated) {
   const std::lock_guard guard{mutex_};
   allocated_[allocated.ask] = allocated;
   changed_.notify_all();
 }
 
 Result<Node::Memory, std::string> NetNode::ask_for(MnId mn, Allocate message) {
+  constexpr std::size_t kNameBytesMax = 255;  // as in shared memory
+  if (message.name.empty() || message.name.size() > kNameBytesMax)
+    return Failure{fmt::format("'{}': a name has 1 to {} bytes", message.name, kNameBytesMax)};
   message.ask = unguessable_number();
   hub_.post([this, mn, message] {
     const bool is_there = mn.value < mns_.size() && !mns_[mn.value].address.empty();
@@ -422,12 +429,16 @@ Result<Node::Memory, std::string> NetNode::ask_for(MnId mn, Allocate message) {
       mns_[mn.value].allocating[message.ask] = message;
       return hub_.send(mns_[mn.value].line, frame_of(message));
     }
-    on(Allocated{.ask = message.ask, .error = "it is not there"}, mn);
+    finish({.ask = message.ask, .error = "it is not there"});
   });
   std::unique_lock guard{mutex_};
   if (!changed_.wait_for(guard, as_chrono(config_.patience),
                          [&] { return allocated_.contains(message.ask); })) {
-    hub_.post([this, mn, ask = message.ask] { mns_[mn.value].allocating.erase(ask); });
+    hub_.post([this, mn, ask = message.ask] {
+      if (mn.value < mns_.size()) mns_[mn.value].allocating.erase(ask);
+      const std::lock_guard forgetting{mutex_};
+      allocated_.erase(ask);  // it came too late
+    });
     return Failure{fmt::format("memory node {} does not answer", mn.value)};
   }
   const Allocated answer = allocated_.extract(message.ask).mapped();

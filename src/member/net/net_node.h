@@ -143,6 +143,7 @@ class NetNode final : public Node,
   void on(const Attached& attached, MnId mn);
   void on(const Relay& relay, MnId mn);
   void on(const Allocated& allocated, MnId mn);
+  void finish(const Allocated& allocated);  // whoever asked goes on
   Result<Memory, std::string> ask_for(MnId mn, Allocate message);
   void on(const Refused& refused, MnId mn);
 
