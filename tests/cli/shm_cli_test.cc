@@ -78,12 +78,14 @@ TEST_F(ShmCli, CtrlCAndEvenAKillLeaveNothingBehind) {
               nullptr);
       ::_exit(127);
     }
-    ::usleep(500'000);  // it is under way
+    const std::string cluster = fmt::format("bench-{}", child);
+    for (int i = 0; i < 20'000 && clusters_left(cluster) == 0; ++i) ::usleep(1000);
+    ::usleep(300'000);  // it is under way
     ::kill(child, signal);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     EXPECT_TRUE(signal == SIGKILL || WEXITSTATUS(status) == 2);
-    EXPECT_EQ(clusters_left(fmt::format("bench-{}", child)), 0u);
+    EXPECT_EQ(clusters_left(cluster), 0u);
     // Its children die with it: nobody of its group is left, but for those that the kernel has not cleaned up yet.
     const std::string children = fmt::format("/proc/{}/task/{}/children", child, child);
     EXPECT_FALSE(std::ifstream{children}.good());
