@@ -139,7 +139,7 @@ void say_how_long(const Options& options, const Histogram& waited_ns) {
 }
 
 int run(const Options& options) {
-  constexpr std::size_t kNameBytesMax = 200;  // as in the library
+  constexpr std::size_t kNameBytesMax = member::Node::kNameBytesMax;
   if (options.name.empty() || options.name.size() > kNameBytesMax)
     throw BadInput(fmt::format("'{}': a name has 1 to {} bytes", options.name, kNameBytesMax));
   const std::unique_ptr<member::NetNode> node = join(node_config(options.cluster));

@@ -9,7 +9,7 @@ namespace declock::client {
 namespace {
 
 constexpr std::uint32_t kNamed = 1;  // the table of locks by name
-constexpr std::size_t kNameBytesMax = 200;
+constexpr std::size_t kNameBytesMax = member::Node::kNameBytesMax;
 
 // A lock 'a', a table 'a' and memory 'a' are different things.
 std::string lock_name(const std::string& name) {

@@ -34,6 +34,8 @@ class Node {
   virtual std::uint32_t members() const = 0;
   LockShape lock_shape() const { return {members(), members(), QueueLayout::owner}; }
 
+  // Names that people choose; with what says whether it is a lock's or a table's they stay below what fabrics accept.
+  static constexpr std::size_t kNameBytesMax = 200;
   // Memory on a memory node, by name: made, and zeroed, if there is none. `use` says what it is for, and must be the same
   // for everybody. Waits. An error says what is wrong.
   struct Memory {

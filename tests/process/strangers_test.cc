@@ -20,8 +20,6 @@ TEST(Strangers, AnotherSecretIsRefusedOnBothSides) {
   EXPECT_TRUE(mn.logs("has another secret"));
 }
 
-// ---------------------------------------------------------------- peers that are none
-
 // A plain connection, as a stranger would make one.
 class Stranger {
  public:

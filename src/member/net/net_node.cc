@@ -419,9 +419,9 @@ void NetNode::finish(const Allocated& allocated) {
 }
 
 Result<Node::Memory, std::string> NetNode::ask_for(MnId mn, Allocate message) {
-  constexpr std::size_t kNameBytesMax = 255;  // as in shared memory
-  if (message.name.empty() || message.name.size() > kNameBytesMax)
-    return Failure{fmt::format("'{}': a name has 1 to {} bytes", message.name, kNameBytesMax)};
+  constexpr std::size_t kBytesMax = 255;  // as in shared memory
+  if (message.name.empty() || message.name.size() > kBytesMax)
+    return Failure{fmt::format("'{}': a name has 1 to {} bytes", message.name, kBytesMax)};
   message.ask = unguessable_number();
   hub_.post([this, mn, message] {
     const bool is_there = mn.value < mns_.size() && !mns_[mn.value].address.empty();
