@@ -33,7 +33,7 @@ void be_process(RealCluster& cluster, std::uint32_t members, std::uint32_t me, S
   member::Node& node = *joined;
   const LockShape shape{members, members, QueueLayout::owner};
   const std::vector<hier::Station> stations{{&node.endpoint(0), &node.membership(0)}};
-  hier::Node<> locks{shape, hier::Policy{}, cql::Options{.patience = kLockPatience}, stations};
+  hier::Node locks{shape, hier::Policy{}, cql::Options{.patience = kLockPatience}, stations};
   locks.worker(0).cql().start_patrol();
   const std::unique_ptr<TimedLockClient> client = locks.client(0);
   node.start();

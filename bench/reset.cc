@@ -36,7 +36,7 @@ ResetResult run_reset(const ResetConfig& config) {
   const std::uint32_t workers = std::min(config.clients, kWorkers);
   member::SimCluster cluster{engine, {.slots = config.cns, .workers = workers, .lease = seconds(10)}};
   std::deque<std::unique_ptr<member::SimMembership>> memberships;
-  std::deque<hier::Node<>> nodes;
+  std::deque<hier::Node> nodes;
   std::deque<std::unique_ptr<TimedLockClient>> clients;
   std::deque<Task<void>> tasks;
   for (std::uint32_t cn = 0; cn < config.cns; ++cn) {
@@ -63,7 +63,7 @@ ResetResult run_reset(const ResetConfig& config) {
     engine.run_until(engine.now() + milliseconds(2));
   }
   ResetResult result{config, {}};
-  for (hier::Node<>& node : nodes) {
+  for (hier::Node& node : nodes) {
     for (const Duration took : node.worker(0).cql().resets().took) {
       result.took_ns.add(static_cast<std::uint64_t>(took.ns));
     }

@@ -96,15 +96,15 @@ std::optional<bench::MicroConfig::Kill> parse_kill(const std::string& text) {
   return bench::MicroConfig::Kill{kind == "mn", static_cast<std::uint32_t>(std::stoul(number)), *when};
 }
 
-CLI::Validator kill_validator() {
-  return CLI::Validator{[](std::string& text) -> std::string {
-                          if (parse_kill(text)) return "";
-                          return fmt::format(
-                              "'{}' names nothing to kill; accepted: cn:N@TIME or mn:N@TIME, "
-                              "as in cn:1@1s",
-                              text);
-                        },
-                        ""};
+Check kill_validator() {
+  return {[](const std::string& text) -> std::string {
+            if (parse_kill(text)) return "";
+            return fmt::format(
+                "'{}' names nothing to kill; accepted: cn:N@TIME or mn:N@TIME, "
+                "as in cn:1@1s",
+                text);
+          },
+          ""};
 }
 
 std::vector<std::string> accepted_locks() {
@@ -115,77 +115,77 @@ std::vector<std::string> accepted_locks() {
 
 }  // namespace
 
-Action add_bench_micro(CLI::App& bench) {
-  CLI::App& app = *bench.add_subcommand(
+Action add_bench_micro(Command bench) {
+  Command app = bench.add_command(
       "micro", "Lock, use an object, unlock: throughput, latency and MN operations of a lock");
   auto options = std::make_shared<Options>();
   bench::MicroConfig& c = options->config;
 
-  app.add_option_function<std::string>(
+  app.add_option(
          "--fabric", [&c](const std::string& name) { c.fabric = *bench::fabric_of(name); },
          "Where to run: simulated, or processes on this machine over shared memory, TCP or RDMA verbs")
-      ->check(one_of({"sim", "shm", "tcp", "verbs"}))
-      ->default_str("sim");
+      .check(one_of({"sim", "shm", "tcp", "verbs"}))
+      .default_text("sim");
   app.add_option("--lock", c.lock, "The lock; all: one after the other, and a table")
-      ->check(one_of(accepted_locks()));
-  app.add_option("--cns", c.cns, "Compute nodes")->check(whole_number(1, 1024));
-  app.add_option("--mns", c.mns, "Memory nodes")->check(whole_number(1, 64));
-  app.add_option("--clients", c.clients, "Clients per compute node")->check(whole_number(1, 1024));
+      .check(one_of(accepted_locks()));
+  app.add_option("--cns", c.cns, "Compute nodes").check(whole_number(1, 1024));
+  app.add_option("--mns", c.mns, "Memory nodes").check(whole_number(1, 64));
+  app.add_option("--clients", c.clients, "Clients per compute node").check(whole_number(1, 1024));
   app.add_option("--workers", c.workers,
                  "sim: cores per compute node that run clients; otherwise threads, 1 if not given")
-      ->check(whole_number(1, 256))
-      ->each([options](const std::string&) { options->workers_given = true; });
-  app.add_option("--locks", c.locks, "Locks, each with an object")->check(whole_number(1, 100'000'000));
-  app.add_option("--slots", c.slots, "Slots per lock; 0: one per client")->check(whole_number(0, 4096));
-  app.add_option("--zipf", c.zipf, "Skew of the choice of locks; 0: uniform")->check(decimal(0, 10));
+      .check(whole_number(1, 256))
+      .each([options](const std::string&) { options->workers_given = true; });
+  app.add_option("--locks", c.locks, "Locks, each with an object").check(whole_number(1, 100'000'000));
+  app.add_option("--slots", c.slots, "Slots per lock; 0: one per client").check(whole_number(0, 4096));
+  app.add_option("--zipf", c.zipf, "Skew of the choice of locks; 0: uniform").check(decimal(0, 10));
   app.add_option("--read-ratio", c.read_ratio, "Part of the operations that are shared")
-      ->check(decimal(0, 1));
+      .check(decimal(0, 1));
   app.add_option("--cs-ops", c.cs_ops, "Data operations per critical section")
-      ->check(whole_number(0, 10'000));
+      .check(whole_number(0, 10'000));
   app.add_option("--object-size", c.object_size, "Bytes per object, in whole words")
-      ->check(whole_number(8, 16'384));
+      .check(whole_number(8, 16'384));
   app.add_flag("--piggyback", c.piggyback,
                "Lock and data in one doorbell; readers' releases not awaited");
-  app.add_option_function<std::string>(
+  app.add_option(
          "--release-read",
          [&c](const std::string& when) {
            c.release_read = when == "always" ? cql::ReleaseRead::always : cql::ReleaseRead::adaptive;
          },
          "When a release reads the queue with its first operation")
-      ->check(one_of({"adaptive", "always"}))
-      ->default_str("adaptive");
-  add_duration(app, "--slack", c.slack, "declock-slack: how much later a local client may have come",
-               {}, milliseconds(30));
+      .check(one_of({"adaptive", "always"}))
+      .default_text("adaptive");
+  app.add_duration("--slack", c.slack, "declock-slack: how much later a local client may have come", {},
+                   milliseconds(30));
   app.add_option("--bound", c.bound, "declock-local-bound: local hand-overs in a row")
-      ->check(whole_number(1, 1'000'000));
-  add_duration(app, "--duration", c.duration, "Time that is measured; virtual on sim", microseconds(1),
-               seconds(3600));
-  add_duration(app, "--warmup", c.warmup, "Time before that", Duration{}, seconds(3600));
+      .check(whole_number(1, 1'000'000));
+  app.add_duration("--duration", c.duration, "Time that is measured; virtual on sim", microseconds(1),
+                   seconds(3600));
+  app.add_duration("--warmup", c.warmup, "Time before that", Duration{}, seconds(3600));
   app.add_option("--seed", c.seed, "sim: the same seed gives the same run")
-      ->check(whole_number(0, ~std::uint64_t{0}));
-  app.add_option_function<std::string>(
+      .check(whole_number(0, ~std::uint64_t{0}));
+  app.add_option(
          "--cn-latency", [&c](const std::string& text) { c.cn_latency = *parse_factor(text); },
          "Factor on the latency of messages between compute nodes")
-      ->check(factor(1, 1000))
-      ->default_str("1x");
-  app.add_option_function<std::string>(
+      .check(factor(1, 1000))
+      .default_text("1x");
+  app.add_option(
          "--kill", [&c](const std::string& text) { c.kill = *parse_kill(text); },
          "DecLock: a compute node that dies, or a memory node that restarts, while measuring")
-      ->check(kill_validator())
-      ->type_name("cn:N@TIME|mn:N@TIME");
-  add_duration(app, "--lease", c.lease, "tcp, verbs: who is silent for so long is taken for dead",
-               milliseconds(10), seconds(3600));
+      .check(kill_validator())
+      .type_name("cn:N@TIME|mn:N@TIME");
+  app.add_duration("--lease", c.lease, "tcp, verbs: who is silent for so long is taken for dead",
+                   milliseconds(10), seconds(3600));
   app.add_option("--namespaces", c.namespaces,
                  "tcp: network namespaces of this machine, one for the memory nodes, then those of the "
                  "compute nodes")
-      ->delimiter(',')
-      ->type_name("NAME,NAME,..");
+      .delimiter(',')
+      .type_name("NAME,NAME,..");
   add_verbs_options(app, c.network);
   app.add_option("--nic", options->nic,
                  "The network's model: a name or a file ('declock nic' prints one)")
-      ->type_name("NAME|FILE");
+      .type_name("NAME|FILE");
   app.add_option("--json", options->json, "Write the result there; - is standard output")
-      ->type_name("FILE");
+      .type_name("FILE");
   return [options] { return run(*options); };
 }
 

@@ -40,19 +40,19 @@ int run(const Options& options) {
 
 }  // namespace
 
-Action add_bench_mutex(CLI::App& bench) {
-  CLI::App& app = *bench.add_subcommand(
+Action add_bench_mutex(Command bench) {
+  Command app = bench.add_command(
       "mutex",
       "The library's SharedMutex and Client beside std::shared_timed_mutex: cost, and how late "
       "time-outs are");
   auto options = std::make_shared<Options>();
   bench::MutexConfig& c = options->config;
   app.add_option("URI", c.uri, "Of a cluster; not given: one of its own in shared memory");
-  app.add_option("--operations", c.operations, "Of each kind")->check(whole_number(10, 100'000'000));
-  app.add_option("--timeouts", c.timeouts, "Of each kind")->check(whole_number(1, 100'000));
-  add_duration(app, "--timeout", c.timeout, "How long each is", microseconds(1), seconds(10));
+  app.add_option("--operations", c.operations, "Of each kind").check(whole_number(10, 100'000'000));
+  app.add_option("--timeouts", c.timeouts, "Of each kind").check(whole_number(1, 100'000));
+  app.add_duration("--timeout", c.timeout, "How long each is", microseconds(1), seconds(10));
   app.add_option("--json", options->json, "Write the result there; - for standard output")
-      ->type_name("FILE");
+      .type_name("FILE");
   return [options] { return run(*options); };
 }
 

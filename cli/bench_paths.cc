@@ -42,16 +42,16 @@ int run(const Options& options) {
 
 }  // namespace
 
-Action add_bench_paths(CLI::App& bench) {
-  CLI::App& app = *bench.add_subcommand(
+Action add_bench_paths(Command bench) {
+  Command app = bench.add_command(
       "paths", "MN operations and messages of each path through each lock, simulated and real");
   auto options = std::make_shared<Options>();
   app.add_option("--fabric", options->fabrics, "Where to count")
-      ->delimiter(',')
-      ->check(one_of({"sim", "shm", "tcp", "verbs"}))
-      ->type_name("NAME,NAME,..");
+      .delimiter(',')
+      .check(one_of({"sim", "shm", "tcp", "verbs"}))
+      .type_name("NAME,NAME,..");
   app.add_option("--json", options->json, "Write the result there; - is standard output")
-      ->type_name("FILE");
+      .type_name("FILE");
   return [options] { return run(*options); };
 }
 

@@ -45,27 +45,27 @@ int run(const Options& options) {
 
 }  // namespace
 
-Action add_bench_peers(CLI::App& bench) {
-  CLI::App& app = *bench.add_subcommand(
+Action add_bench_peers(Command bench) {
+  Command app = bench.add_command(
       "peers",
       "DecLock beside pthread_rwlock_t and Boost's sharable mutex, between processes of this machine");
   auto options = std::make_shared<Options>();
   bench::PeersConfig& c = options->config;
-  app.add_option("--fabric", options->fabric, "Where to run")->check(one_of({"shm"}));
+  app.add_option("--fabric", options->fabric, "Where to run").check(one_of({"shm"}));
   std::vector<std::string> locks = bench::peer_names();
   locks.emplace_back("all");
-  app.add_option("--lock", c.lock, "One of them alone")->check(one_of(locks));
-  app.add_option("--processes", c.processes, "Processes that contend")->check(whole_number(1, 64));
+  app.add_option("--lock", c.lock, "One of them alone").check(one_of(locks));
+  app.add_option("--processes", c.processes, "Processes that contend").check(whole_number(1, 64));
   app.add_option("--read-ratio", c.read_ratio,
                  "Part of the operations that are shared, where they contend")
-      ->check(decimal(0, 1));
-  add_duration(app, "--duration", c.duration, "Time of each measurement", milliseconds(1),
-               seconds(3600));
+      .check(decimal(0, 1));
+  app.add_duration("--duration", c.duration, "Time of each measurement", milliseconds(1),
+                   seconds(3600));
   app.add_option("--rounds", c.rounds, "Measurements of each kind, of which the best counts")
-      ->check(whole_number(1, 1000));
-  app.add_option("--seed", c.seed, "Of the choice of modes")->check(whole_number(0, ~std::uint64_t{0}));
+      .check(whole_number(1, 1000));
+  app.add_option("--seed", c.seed, "Of the choice of modes").check(whole_number(0, ~std::uint64_t{0}));
   app.add_option("--json", options->json, "Write the result there; - is standard output")
-      ->type_name("FILE");
+      .type_name("FILE");
   return [options] { return run(*options); };
 }
 

@@ -64,27 +64,27 @@ int run(const Options& options) {
 
 }  // namespace
 
-Action add_bench_reset(CLI::App& bench) {
-  CLI::App& app =
-      *bench.add_subcommand("reset",
-                            "How long a reset takes; between processes, how long it takes from the "
-                            "death of a lock's holder to the next holder");
+Action add_bench_reset(Command bench) {
+  Command app =
+      bench.add_command("reset",
+                        "How long a reset takes; between processes, how long it takes from the "
+                        "death of a lock's holder to the next holder");
   auto options = std::make_shared<Options>();
   app.add_option("--fabric", options->fabric, "Where to run: simulated, or processes on this machine")
-      ->check(one_of({"sim", "shm", "tcp", "verbs"}));
+      .check(one_of({"sim", "shm", "tcp", "verbs"}));
   app.add_option("--resets", options->resets,
                  "sim: resets, by clients and compute nodes; otherwise: holders that are killed")
-      ->check(whole_number(1, 100'000));
+      .check(whole_number(1, 100'000));
   app.add_option("--processes", options->recovery.processes, "Not on sim: processes that want the lock")
-      ->check(whole_number(2, 64));
-  add_duration(app, "--lease", options->recovery.lease,
-               "tcp, verbs: who is silent for so long is taken for dead", milliseconds(10),
-               seconds(60));
+      .check(whole_number(2, 64));
+  app.add_duration("--lease", options->recovery.lease,
+                   "tcp, verbs: who is silent for so long is taken for dead", milliseconds(10),
+                   seconds(60));
   add_verbs_options(app, options->recovery.network);
   app.add_option("--seed", options->seed, "The same seed gives the same run")
-      ->check(whole_number(0, ~std::uint64_t{0}));
+      .check(whole_number(0, ~std::uint64_t{0}));
   app.add_option("--json", options->json, "Write the result there; - is standard output")
-      ->type_name("FILE");
+      .type_name("FILE");
   return [options] { return run(*options); };
 }
 

@@ -7,14 +7,14 @@
 
 namespace declock::cli {
 
-void add_cluster_options(CLI::App& app, ClusterOptions& options) {
+void add_cluster_options(Command app, ClusterOptions& options) {
   app.add_option("--fabric", options.fabric, "How the cluster's memory is reached")
-      ->check(one_of({"tcp", "verbs"}));
+      .check(one_of({"tcp", "verbs"}));
   app.add_option("--coordinator", options.coordinator,
                  "Where memory node 0 listens, or a ZooKeeper ensemble")
-      ->required()
-      ->type_name("HOST:PORT|zk://HOST:PORT,..[/NAME]");
-  app.add_option("--secret", options.secret, "The cluster's secret")->required()->type_name("FILE");
+      .required()
+      .type_name("HOST:PORT|zk://HOST:PORT,..[/NAME]");
+  app.add_option("--secret", options.secret, "The cluster's secret").required().type_name("FILE");
   add_verbs_options(app, options.network);
 }
 

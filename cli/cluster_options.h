@@ -1,11 +1,11 @@
 // How a command finds its cluster over a network.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "member_net/net_node.h"
 #include "networks/networks.h"
+#include "options.h"
 
 namespace declock::cli {
 
@@ -17,7 +17,7 @@ struct ClusterOptions {
 };
 
 // --fabric, --coordinator, --secret, and those of verbs.
-void add_cluster_options(CLI::App& app, ClusterOptions& options);
+void add_cluster_options(Command app, ClusterOptions& options);
 
 // For a compute node. Throws BadInput.
 member::NetNodeConfig node_config(const ClusterOptions& options);

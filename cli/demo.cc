@@ -112,8 +112,8 @@ int run(const Options& options) {
 
 }  // namespace
 
-Action add_demo(CLI::App& program) {
-  CLI::App& app = *program.add_subcommand(
+Action add_demo(Command program) {
+  Command app = program.add_command(
       "demo", "Processes on this machine: all locks compared, and one process killed; half a minute");
   auto options = std::make_shared<Options>();
   bench::MicroConfig& c = options->config;
@@ -124,17 +124,17 @@ Action add_demo(CLI::App& program) {
   c.locks = 50;
   c.zipf = 0.9;
   c.duration = seconds(1);
-  app.add_option_function<std::string>(
+  app.add_option(
          "--fabric", [&c](const std::string& name) { c.fabric = *bench::fabric_of(name); },
          "What connects them: shared memory, TCP or RDMA verbs")
-      ->check(one_of({"shm", "tcp", "verbs"}))
-      ->default_str("shm");
-  app.add_option("--cns", c.cns, "Processes")->check(whole_number(2, 64));
-  app.add_option("--clients", c.clients, "Clients in each")->check(whole_number(1, 1024));
-  app.add_option("--locks", c.locks, "Locks, each with an object")->check(whole_number(1, 1'000'000));
+      .check(one_of({"shm", "tcp", "verbs"}))
+      .default_text("shm");
+  app.add_option("--cns", c.cns, "Processes").check(whole_number(2, 64));
+  app.add_option("--clients", c.clients, "Clients in each").check(whole_number(1, 1024));
+  app.add_option("--locks", c.locks, "Locks, each with an object").check(whole_number(1, 1'000'000));
   app.add_option("--read-ratio", c.read_ratio, "Part of the operations that are shared")
-      ->check(decimal(0, 1));
-  add_duration(app, "--duration", c.duration, "Of each measurement", milliseconds(10), seconds(60));
+      .check(decimal(0, 1));
+  app.add_duration("--duration", c.duration, "Of each measurement", milliseconds(10), seconds(60));
   return [options] {
     options->killed_at = options->config.duration;
     const auto valid = bench::validate(options->config);

@@ -151,11 +151,11 @@ int run(const std::string& directory) {
 
 }  // namespace
 
-Action add_doctor(CLI::App& program) {
-  CLI::App& app =
-      *program.add_subcommand("doctor", "What works on this machine, and how to mend what does not");
+Action add_doctor(Command program) {
+  Command app =
+      program.add_command("doctor", "What works on this machine, and how to mend what does not");
   auto directory = std::make_shared<std::string>(shm::kDefaultDirectory);
-  app.add_option("--dir", *directory, "Where clusters in shared memory are")->type_name("DIRECTORY");
+  app.add_option("--dir", *directory, "Where clusters in shared memory are").type_name("DIRECTORY");
   return [directory] { return run(*directory); };
 }
 

@@ -164,39 +164,39 @@ int run(const Options& options) {
 
 }  // namespace
 
-Action add_explore(CLI::App& program) {
-  CLI::App& app = *program.add_subcommand(
+Action add_explore(Command program) {
+  Command app = program.add_command(
       "explore", "Run a small program of clients under every interleaving and check each");
   auto options = std::make_shared<Options>();
-  app.add_option("--lock", options->lock, "The lock")->check(one_of(explorable_locks()));
+  app.add_option("--lock", options->lock, "The lock").check(one_of(explorable_locks()));
   app.add_option("--layout", options->layout, "How the queue lies in memory")
-      ->check(one_of({"owner", "ring"}));
-  app.add_option("--slots", options->slots, "Slots of the queue")->check(whole_number(1, 64));
+      .check(one_of({"owner", "ring"}));
+  app.add_option("--slots", options->slots, "Slots of the queue").check(whole_number(1, 64));
   app.add_option(
          "--program", options->program,
          "Operations of each client: r shared, w exclusive, x both ways, R and W may give up, s and e "
          "try shared and exclusive; + instead of ; puts the next client on the same compute node")
-      ->type_name("\"w;r;rrrw\"");
+      .type_name("\"w;r;rrrw\"");
   app.add_option("--without", options->without, "Leave out a rule of the protocol; 'list' shows them")
-      ->type_name("RULE");
+      .type_name("RULE");
   app.add_option("--release-read", options->release_read,
                  "When a release reads the queue with its first operation")
-      ->check(one_of({"adaptive", "always"}));
+      .check(one_of({"adaptive", "always"}));
   app.add_flag("--piggyback", options->piggyback,
                "Sections use an object, in one doorbell with the lock; readers' releases not awaited");
   app.add_option("--faults", options->faults,
                  "So many compute nodes may crash, or be taken for dead wrongly, at any moment")
-      ->check(whole_number(0, 4));
+      .check(whole_number(0, 4));
   app.add_option("--resets", options->resets, "So many times somebody may reset the lock for nothing")
-      ->check(whole_number(0, 4));
+      .check(whole_number(0, 4));
   app.add_option("--joins", options->joins, "So many clients, the last ones, join at some moment")
-      ->check(whole_number(0, 4));
+      .check(whole_number(0, 4));
   app.add_option("--max-states", options->max_states, "Give up after so many states per program")
-      ->check(whole_number(1, 1'000'000'000));
+      .check(whole_number(1, 1'000'000'000));
   app.add_option("--jobs", options->jobs, "Programs to explore at once, where --program has an x")
-      ->check(whole_number(1, 256));
+      .check(whole_number(1, 256));
   app.add_option("--json", options->json, "Write the result there; - is standard output")
-      ->type_name("FILE");
+      .type_name("FILE");
   return [options] { return run(*options); };
 }
 

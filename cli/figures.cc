@@ -102,37 +102,37 @@ int run_sensitivity(const Options& options) {
   return kFine;
 }
 
-void add_common(CLI::App& app, Options& options) {
+void add_common(Command app, Options& options) {
   app.add_option("--out", options.out,
                  "Directory for all of it; work that was interrupted goes on there")
-      ->required()
-      ->type_name("DIR");
-  app.add_option("--jobs", options.jobs, "Runs at the same time")->check(whole_number(1, 1024));
+      .required()
+      .type_name("DIR");
+  app.add_option("--jobs", options.jobs, "Runs at the same time").check(whole_number(1, 1024));
   app.add_option("--seed", options.scale.seed, "The same seed gives the same numbers")
-      ->check(whole_number(0, ~std::uint64_t{0}));
+      .check(whole_number(0, ~std::uint64_t{0}));
   app.add_flag("--keep", options.keep, "Go on with the runs of another commit in DIR");
 }
 
 }  // namespace
 
-Action add_figures(CLI::App& program) {
-  CLI::App& app = *program.add_subcommand(
+Action add_figures(Command program) {
+  Command app = program.add_command(
       "figures",
       "The paper's figures and ours from the simulator: data, plots, and one page with every claim");
   auto options = std::make_shared<Options>();
   options->only = figures::figure_names();
   add_common(app, *options);
   app.add_option("--only", options->only, "These figures alone")
-      ->delimiter(',')
-      ->check(one_of(figures::figure_names()))
-      ->type_name("NAME,NAME,..");
+      .delimiter(',')
+      .check(one_of(figures::figure_names()))
+      .type_name("NAME,NAME,..");
   app.add_flag("--quick", options->scale.quick,
                "Short runs and few points, to see that all of it works");
   return [options] { return run(*options); };
 }
 
-Action add_sensitivity(CLI::App& program) {
-  CLI::App& app = *program.add_subcommand(
+Action add_sensitivity(Command program) {
+  Command app = program.add_command(
       "sensitivity",
       "Which conclusions turn around when a number of the NIC model is halved or doubled");
   auto options = std::make_shared<Options>();

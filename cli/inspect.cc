@@ -114,17 +114,17 @@ int run(const InspectOptions& options) {
 
 }  // namespace
 
-Action add_inspect(CLI::App& program) {
-  CLI::App& app = *program.add_subcommand(
+Action add_inspect(Command program) {
+  Command app = program.add_command(
       "inspect", "One lock: who holds it, who waits, and what every field of it means");
   auto options = std::make_shared<InspectOptions>();
   app.add_option("URI", options->uri, "The cluster: shm:NAME, tcp://HOST:PORT?secret=FILE, ..")
-      ->required();
+      .required();
   app.add_option("LOCK", options->lock,
                  "A name (orders/42), an entry of a table (orders[17]), or an address (mn0+0x1000)")
-      ->required();
+      .required();
   app.add_option("--json", options->json, "The same as JSON; -: to standard output, instead")
-      ->type_name("FILE");
+      .type_name("FILE");
   return [options] { return run(*options); };
 }
 

@@ -149,8 +149,8 @@ int run(const Options& options) {
   bool has_place = false;  // in the lock's queue, of a wait that was given up
   {
     const cql::Options cql{.patience = milliseconds(20), .outlives_restarts = false};
-    hier::Node<> locks{node->lock_shape(), hier::Policy{}, cql,
-                       std::vector<hier::Station>{{&node->endpoint(0), &node->membership(0)}}};
+    hier::Node locks{node->lock_shape(), hier::Policy{}, cql,
+                     std::vector<hier::Station>{{&node->endpoint(0), &node->membership(0)}}};
     locks.worker(0).cql().start_patrol();
     const std::unique_ptr<TimedLockClient> lock = locks.client(0);
     node->start();
@@ -178,19 +178,19 @@ int run(const Options& options) {
 
 }  // namespace
 
-Action add_lock(CLI::App& program, const std::vector<std::string>& command) {
-  CLI::App& app = *program.add_subcommand("lock",
-                                          "Takes a lock of a cluster by its name and runs a command "
-                                          "meanwhile, as flock does on one machine");
+Action add_lock(Command program, const std::vector<std::string>& command) {
+  Command app = program.add_command("lock",
+                                    "Takes a lock of a cluster by its name and runs a command "
+                                    "meanwhile, as flock does on one machine");
   auto options = std::make_shared<Options>();
-  app.add_option("NAME", options->name, "Of the lock; made if there is none")->required();
+  app.add_option("NAME", options->name, "Of the lock; made if there is none").required();
   app.add_option("COMMAND", options->command,
                  "What to run while holding it, after --; nothing: how long it takes");
   app.add_flag("--shared", options->shared, "Together with others who want it shared");
   app.add_option("--times", options->times, "Lock and unlock so often")
-      ->check(whole_number(1, 100'000'000));
+      .check(whole_number(1, 100'000'000));
   app.add_option("--mn", options->mn, "The memory node that has the lock")
-      ->check(whole_number(0, member::kMnsMax - 1));
+      .check(whole_number(0, member::kMnsMax - 1));
   add_cluster_options(app, options->cluster);
   return [options, command] {
     options->command.insert(options->command.end(), command.begin(), command.end());

@@ -1,6 +1,7 @@
 // The declock program: finds the subcommand, and turns what went wrong into one line.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -46,9 +47,9 @@ std::string command_needed(const CLI::App& program) {
 }
 
 // By command_path(), without the program's name.
-std::map<std::string, Action> add_commands(CLI::App& program, const std::vector<std::string>& command) {
-  CLI::App& bench = *program.add_subcommand("bench", "Benchmarks");
-  bench.require_subcommand(1);
+std::map<std::string, Action> add_commands(Command program, const std::vector<std::string>& command) {
+  Command bench = program.add_command("bench", "Benchmarks");
+  bench.require_command();
   std::map<std::string, Action> actions{{"bench micro", add_bench_micro(bench)},
                                         {"bench mutex", add_bench_mutex(bench)},
                                         {"bench paths", add_bench_paths(bench)},
@@ -88,8 +89,8 @@ int main(int argc, char** argv) {
   program.get_formatter()->column_width(34);
   program.option_defaults()->always_capture_default();
   const bool has_command = argc > 1 && std::string_view{argv[1]} == "lock";
-  const std::map<std::string, Action> actions =
-      add_commands(program, has_command ? take_command(argc, argv) : std::vector<std::string>{});
+  const std::map<std::string, Action> actions = add_commands(
+      Command{program}, has_command ? take_command(argc, argv) : std::vector<std::string>{});
   try {
     program.parse(argc, argv);
     const int status = actions.at(command_path(*program.get_subcommands().front()))();

@@ -109,39 +109,39 @@ int run(Options& options) {
 
 }  // namespace
 
-Action add_mn(CLI::App& program) {
-  CLI::App& app =
-      *program.add_subcommand("mn", "A memory node: memory and locks for compute nodes on the network");
+Action add_mn(Command program) {
+  Command app =
+      program.add_command("mn", "A memory node: memory and locks for compute nodes on the network");
   auto options = std::make_shared<Options>();
   memnode::Config& c = options->config;
   app.add_option("--fabric", options->fabric, "How its memory is reached")
-      ->check(one_of({"tcp", "verbs"}));
+      .check(one_of({"tcp", "verbs"}));
   app.add_option("--listen", options->listen, "An address of this machine, and a port")
-      ->type_name("HOST:PORT");
-  app.add_option("--size", options->size, "Of its memory")->type_name("SIZE");
+      .type_name("HOST:PORT");
+  app.add_option("--size", options->size, "Of its memory").type_name("SIZE");
   app.add_option("--secret", options->secret, "The cluster's secret; 'declock secret FILE' makes one")
-      ->required()
-      ->type_name("FILE");
+      .required()
+      .type_name("FILE");
   app.add_option("--id", c.id,
                  "Which memory node of the cluster this is; without ZooKeeper 0 coordinates it")
-      ->check(whole_number(0, member::kMnsMax - 1));
+      .check(whole_number(0, member::kMnsMax - 1));
   app.add_option(
          "--coordinator", options->coordinator,
          "Where memory node 0 listens, or a ZooKeeper ensemble; not given: this node coordinates")
-      ->type_name("HOST:PORT|zk://HOST:PORT,..[/NAME]");
+      .type_name("HOST:PORT|zk://HOST:PORT,..[/NAME]");
   app.add_option("--state", c.state_directory,
                  "What the coordinator remembers across restarts is kept there")
-      ->type_name("DIR");
+      .type_name("DIR");
   app.add_option("--metrics", options->metrics,
                  "Serves what it does to Prometheus there, under /metrics")
-      ->type_name("HOST:PORT");
+      .type_name("HOST:PORT");
   app.add_option("--members", c.shape.members, "Of a new cluster: compute nodes at a time")
-      ->check(whole_number(1, member::kMembersMax));
+      .check(whole_number(1, member::kMembersMax));
   app.add_option("--endpoints", c.shape.endpoints,
                  "Of a new cluster: endpoints per compute node at most")
-      ->check(whole_number(1, member::kMembersMax));
-  add_duration(app, "--lease", c.shape.lease, "Who is silent for so long is taken for dead",
-               milliseconds(10), seconds(3600));
+      .check(whole_number(1, member::kMembersMax));
+  app.add_duration("--lease", c.shape.lease, "Who is silent for so long is taken for dead",
+                   milliseconds(10), seconds(3600));
   add_verbs_options(app, options->network);
   return [options] { return run(*options); };
 }

@@ -8,8 +8,8 @@
 
 namespace declock::cli {
 
-Action add_nic(CLI::App& program) {
-  program.add_subcommand("nic", "Print the built-in model of the network as a file for --nic");
+Action add_nic(Command program) {
+  program.add_command("nic", "Print the built-in model of the network as a file for --nic");
   return [] {
     fmt::print("{}", sim::to_json(sim::NicModel{}));
     return static_cast<int>(kFine);

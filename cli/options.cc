@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <charconv>
 
 #include "base/units.h"
@@ -18,25 +19,24 @@ bool parses(const std::string& text, T& value) {
 
 }  // namespace
 
-CLI::Validator whole_number(std::uint64_t low, std::uint64_t high) {
-  return CLI::Validator(
-      [=](const std::string& text) {
-        std::uint64_t value = 0;
-        const bool octal = text.size() > 1 && text[0] == '0';  // it would be taken for that later on
-        if (!octal && parses(text, value) && value >= low && value <= high) return std::string{};
-        return fmt::format("'{}' is not a whole number from {} to {}", text, low, high);
-      },
-      fmt::format("{}..{}", low, high));
+Check whole_number(std::uint64_t low, std::uint64_t high) {
+  return {[=](const std::string& text) {
+            std::uint64_t value = 0;
+            const bool octal =
+                text.size() > 1 && text[0] == '0';  // it would be taken for that later on
+            if (!octal && parses(text, value) && value >= low && value <= high) return std::string{};
+            return fmt::format("'{}' is not a whole number from {} to {}", text, low, high);
+          },
+          fmt::format("{}..{}", low, high)};
 }
 
-CLI::Validator decimal(double low, double high) {
-  return CLI::Validator(
-      [=](const std::string& text) {
-        double value = 0;
-        if (parses(text, value) && value >= low && value <= high) return std::string{};
-        return fmt::format("'{}' is not a number from {} to {}", text, low, high);
-      },
-      fmt::format("{}..{}", low, high));
+Check decimal(double low, double high) {
+  return {[=](const std::string& text) {
+            double value = 0;
+            if (parses(text, value) && value >= low && value <= high) return std::string{};
+            return fmt::format("'{}' is not a number from {} to {}", text, low, high);
+          },
+          fmt::format("{}..{}", low, high)};
 }
 
 std::optional<double> parse_factor(const std::string& text) {
@@ -47,56 +47,110 @@ std::optional<double> parse_factor(const std::string& text) {
   return value;
 }
 
-CLI::Validator factor(double low, double high) {
-  return CLI::Validator(
-      [=](const std::string& text) {
-        const std::optional<double> value = parse_factor(text);
-        if (value && *value >= low && *value <= high) return std::string{};
-        return fmt::format("'{}' is not a factor from {}x to {}x", text, low, high);
-      },
-      fmt::format("{}x..{}x", low, high));
-}
-
-CLI::Validator one_of(std::vector<std::string> names) {
-  const std::string accepted = fmt::format("{}", fmt::join(names, "|"));
-  return CLI::Validator(
-      [=](const std::string& text) {
-        for (const std::string& name : names) {
-          if (text == name) return std::string{};
-        }
-        return fmt::format("'{}' is not accepted; use one of {}", text, accepted);
-      },
-      accepted);
-}
-
-CLI::Option* add_duration(CLI::App& app, const std::string& name, Duration& value,
-                          const std::string& help, Duration low, Duration high) {
-  const std::string range = fmt::format("{}..{}", format_duration(low), format_duration(high));
-  return app
-      .add_option_function<std::string>(
-          name, [&value](const std::string& text) { value = *parse_duration(text); }, help)
-      ->check(CLI::Validator(
-          [=](const std::string& text) {
-            const auto parsed = parse_duration(text);
-            if (!parsed) return parsed.error();
-            if (*parsed >= low && *parsed <= high) return std::string{};
-            return fmt::format("'{}' is out of range; accepted is {}", text, range);
+Check factor(double low, double high) {
+  return {[=](const std::string& text) {
+            const std::optional<double> value = parse_factor(text);
+            if (value && *value >= low && *value <= high) return std::string{};
+            return fmt::format("'{}' is not a factor from {}x to {}x", text, low, high);
           },
-          range))
-      ->default_str(format_duration(value));
+          fmt::format("{}x..{}x", low, high)};
 }
 
-void add_verbs_options(CLI::App& app, net::NetworkOptions& options) {
+Check one_of(std::vector<std::string> names) {
+  const std::string accepted = fmt::format("{}", fmt::join(names, "|"));
+  return {[=](const std::string& text) {
+            for (const std::string& name : names) {
+              if (text == name) return std::string{};
+            }
+            return fmt::format("'{}' is not accepted; use one of {}", text, accepted);
+          },
+          accepted};
+}
+
+Option& Option::check(const Check& check) {
+  option_->check(CLI::Validator{[error = check.error](const std::string& text) { return error(text); },
+                                check.accepted});
+  return *this;
+}
+Option& Option::required() {
+  option_->required();
+  return *this;
+}
+Option& Option::type_name(const std::string& name) {
+  option_->type_name(name);
+  return *this;
+}
+Option& Option::default_text(const std::string& text) {
+  option_->default_str(text);
+  return *this;
+}
+Option& Option::delimiter(char between) {
+  option_->delimiter(between);
+  return *this;
+}
+Option& Option::excludes(const Option& other) {
+  option_->excludes(other.option_);
+  return *this;
+}
+Option& Option::each(const std::function<void(const std::string&)>& see) {
+  option_->each(see);
+  return *this;
+}
+
+Command Command::add_command(const std::string& name, const std::string& help) {
+  return Command{*app_->add_subcommand(name, help)};
+}
+
+void Command::require_command() {
+  app_->require_subcommand(1);
+}
+
+template <class T>
+Option Command::add_option(const std::string& name, T& value, const std::string& help) {
+  return Option{app_->add_option(name, value, help)};
+}
+template Option Command::add_option(const std::string&, std::string&, const std::string&);
+template Option Command::add_option(const std::string&, std::uint16_t&, const std::string&);
+template Option Command::add_option(const std::string&, std::uint32_t&, const std::string&);
+template Option Command::add_option(const std::string&, std::uint64_t&, const std::string&);
+template Option Command::add_option(const std::string&, double&, const std::string&);
+template Option Command::add_option(const std::string&, std::vector<std::string>&, const std::string&);
+
+Option Command::add_option(const std::string& name, const std::function<void(const std::string&)>& set,
+                           const std::string& help) {
+  return Option{app_->add_option_function<std::string>(name, set, help)};
+}
+
+Option Command::add_duration(const std::string& name, Duration& value, const std::string& help,
+                             Duration low, Duration high) {
+  const std::string range = fmt::format("{}..{}", format_duration(low), format_duration(high));
+  const auto error = [=](const std::string& text) {
+    const auto parsed = parse_duration(text);
+    if (!parsed) return parsed.error();
+    if (*parsed >= low && *parsed <= high) return std::string{};
+    return fmt::format("'{}' is out of range; accepted is {}", text, range);
+  };
+  return add_option(
+             name, [&value](const std::string& text) { value = *parse_duration(text); }, help)
+      .check({error, range})
+      .default_text(format_duration(value));
+}
+
+Option Command::add_flag(const std::string& name, bool& value, const std::string& help) {
+  return Option{app_->add_flag(name, value, help)};
+}
+
+void add_verbs_options(Command app, net::NetworkOptions& options) {
   app.add_option("--device", options.device,
                  "verbs: the RDMA device; the first that is up if not given")
-      ->type_name("NAME");
+      .type_name("NAME");
   app.add_option("--port", options.port, "verbs: its port; 0: the first that is up")
-      ->check(whole_number(0, 255));
+      .check(whole_number(0, 255));
   app.add_option("--gid-index", options.gid_index,
                  "verbs: the GID; if not given RoCE v2 over IPv4 is preferred")
-      ->check(whole_number(0, 255));
+      .check(whole_number(0, 255));
   app.add_option("--mtu", options.mtu, "verbs: bytes per packet; 0: what the port has")
-      ->check(one_of({"0", "256", "512", "1024", "2048", "4096"}));
+      .check(one_of({"0", "256", "512", "1024", "2048", "4096"}));
 }
 
 }  // namespace declock::cli

@@ -10,11 +10,10 @@
 
 namespace declock::cli {
 
-Action add_secret(CLI::App& program) {
-  CLI::App& app =
-      *program.add_subcommand("secret", "Makes a new secret, which all nodes of a cluster need");
+Action add_secret(Command program) {
+  Command app = program.add_command("secret", "Makes a new secret, which all nodes of a cluster need");
   auto path = std::make_shared<std::string>();
-  app.add_option("FILE", *path, "Where; must not be there yet")->required();
+  app.add_option("FILE", *path, "Where; must not be there yet").required();
   return [path]() -> int {
     const auto made = wire::create_secret(*path);
     if (!made) throw BadInput(made.error());

@@ -100,19 +100,19 @@ int remove(const Options& options) {
   return kFine;
 }
 
-Action add(CLI::App& shm, const char* name, const char* help, bool named, int (*run)(const Options&)) {
-  CLI::App& app = *shm.add_subcommand(name, help);
+Action add(Command shm, const char* name, const char* help, bool named, int (*run)(const Options&)) {
+  Command app = shm.add_command(name, help);
   auto options = std::make_shared<Options>();
-  if (named) app.add_option("NAME", options->name, "The cluster")->required();
-  app.add_option("--dir", options->directory, "Where its files are")->type_name("DIRECTORY");
+  if (named) app.add_option("NAME", options->name, "The cluster").required();
+  app.add_option("--dir", options->directory, "Where its files are").type_name("DIRECTORY");
   return [options, run] { return run(*options); };
 }
 
 }  // namespace
 
-std::vector<std::pair<std::string, Action>> add_shm(CLI::App& program) {
-  CLI::App& shm = *program.add_subcommand("shm", "What lies in shared memory: list, inspect, remove");
-  shm.require_subcommand(1);
+std::vector<std::pair<std::string, Action>> add_shm(Command program) {
+  Command shm = program.add_command("shm", "What lies in shared memory: list, inspect, remove");
+  shm.require_command();
   return {
       {"list", add(shm, "list", "All clusters of this machine", false, list)},
       {"inspect", add(shm, "inspect", "One cluster: its sizes and its members", true, inspect)},

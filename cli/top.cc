@@ -177,19 +177,19 @@ int run(const TopOptions& options) {
 
 }  // namespace
 
-Action add_top(CLI::App& program) {
-  CLI::App& app = *program.add_subcommand(
+Action add_top(Command program) {
+  Command app = program.add_command(
       "top", "What the processes of a cluster do with its locks, live, until Ctrl-C");
   auto options = std::make_shared<TopOptions>();
   app.add_option("URI", options->uri, "The cluster: shm:NAME, tcp://HOST:PORT?secret=FILE, ..")
-      ->required();
-  add_duration(app, "--interval", options->interval, "Between two looks", milliseconds(100),
-               seconds(3600));
-  CLI::Option* times = app.add_option("--times", options->times, "So many looks; 0: until Ctrl-C")
-                           ->check(whole_number(0, 1'000'000'000));
-  app.add_flag("--once", options->once, "One look")->excludes(times);
+      .required();
+  app.add_duration("--interval", options->interval, "Between two looks", milliseconds(100),
+                   seconds(3600));
+  Option times = app.add_option("--times", options->times, "So many looks; 0: until Ctrl-C")
+                     .check(whole_number(0, 1'000'000'000));
+  app.add_flag("--once", options->once, "One look").excludes(times);
   app.add_option("--json", options->json, "The last look as JSON; -: to standard output, instead")
-      ->type_name("FILE");
+      .type_name("FILE");
   return [options] { return run(*options); };
 }
 

@@ -165,17 +165,17 @@ int run(const Options& options) {
 
 }  // namespace
 
-Action add_torture(CLI::App& program) {
-  CLI::App& app = *program.add_subcommand(
+Action add_torture(Command program) {
+  Command app = program.add_command(
       "torture", "Random faults by seed on a simulated cluster: safety, then healing, then liveness");
   auto options = std::make_shared<Options>();
   app.add_option("--seeds", options->seeds, "Which; each draws a cluster, a workload and its faults")
-      ->type_name("N|N..M");
+      .type_name("N|N..M");
   app.add_option("--without", options->without, "Leave out a rule; 'list' shows them")
-      ->type_name("RULE");
-  app.add_option("--jobs", options->jobs, "Seeds to run at once")->check(whole_number(1, 256));
+      .type_name("RULE");
+  app.add_option("--jobs", options->jobs, "Seeds to run at once").check(whole_number(1, 256));
   app.add_option("--json", options->json, "Write the result there; - is standard output")
-      ->type_name("FILE");
+      .type_name("FILE");
   return [options] { return run(*options); };
 }
 

@@ -61,14 +61,14 @@ int run(const Options& options) {
 
 }  // namespace
 
-Action add_trace(CLI::App& program) {
-  CLI::App& app = *program.add_subcommand(
+Action add_trace(Command program) {
+  Command app = program.add_command(
       "trace", "Merges traces of lock operations, with an arrow for every hand-over");
   auto options = std::make_shared<Options>();
-  app.add_option("FILE", options->files, "What processes wrote by trace=FILE in their URI")->required();
+  app.add_option("FILE", options->files, "What processes wrote by trace=FILE in their URI").required();
   app.add_option("--out", options->out, "For a Chrome-trace viewer; -: standard output")
-      ->required()
-      ->type_name("FILE");
+      .required()
+      .type_name("FILE");
   return [options] { return run(*options); };
 }
 

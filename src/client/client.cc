@@ -223,7 +223,7 @@ namespace {
 
 Task<Result<Guard>> lock_on(Lane& lane, std::shared_ptr<Core> core, client::Wanted wanted,
                             Guard (*make)(std::shared_ptr<Core>, Lane&, const LockRef&, const Held&)) {
-  hier::HierLock<> client{lane.locks};
+  hier::HierLock client{lane.locks};
   if (wanted.is_plain()) {
     if (const std::optional<Held> held = lane.acquire_at_once(wanted.lock, wanted.mode, client)) {
       co_return make(core, lane, wanted.lock, *held);

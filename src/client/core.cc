@@ -45,7 +45,7 @@ Core::Core(Target target, std::unique_ptr<member::Node> node)
     : target_(std::move(target)), node_(std::move(node)) {
   const std::uint32_t workers = node_->workers();
   lock_bytes_ = node_->lock_shape().bytes();
-  locks_ = std::make_unique<hier::Node<>>(
+  locks_ = std::make_unique<hier::Node>(
       node_->lock_shape(), policy_of(target_.options),
       cql::Options{.patience = kLockPatience, .outlives_restarts = false},
       stations_of(*node_, workers));
@@ -218,7 +218,7 @@ Result<Held> Core::acquire(const Wanted& wanted) {
   Errc bad = check(wanted.lock);
   if (bad == Errc::ok && !wanted.words.empty()) bad = check(wanted.from, wanted.words.size());
   if (bad != Errc::ok) return Failure{bad};
-  std::optional<hier::HierLock<>> client;
+  std::optional<hier::HierLock> client;
   std::optional<Task<Result<Held>>> task;
   std::optional<Result<Held>> result;
   const bool here = try_here([&](Lane& lane) {

@@ -108,7 +108,7 @@ class Core {
   Target target_;
   std::uint64_t lock_bytes_ = 0;
   std::unique_ptr<member::Node> node_;
-  std::unique_ptr<hier::Node<>> locks_;
+  std::unique_ptr<hier::Node> locks_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::atomic<bool> closed_{false};
   std::atomic<bool> was_evicted_{false};  // when it was closed

@@ -31,7 +31,7 @@ void run_on(ThreadWorker& worker, std::function<void()> fn) {
   worker.make_ready(call(std::move(fn)).handle);
 }
 
-std::optional<Held> Lane::acquire_at_once(const LockRef& lock, Mode mode, hier::HierLock<>& client) {
+std::optional<Held> Lane::acquire_at_once(const LockRef& lock, Mode mode, hier::HierLock& client) {
   const bool timed = recorder.times_this_one();
   const Time called = timed ? worker.now() : Time{};
   Held held;
@@ -48,7 +48,7 @@ bool Lane::is_behind(MnId mn) const {
   return meant != member::Node::kNoIncarnation && endpoint.incarnation(mn) < meant;
 }
 
-Task<Result<Held>> Lane::acquire(Lane& lane, Wanted wanted, hier::HierLock<>& client) {
+Task<Result<Held>> Lane::acquire(Lane& lane, Wanted wanted, hier::HierLock& client) {
   const Time called = lane.worker.now();
   lane.recorder.begins();
   // Only with the lock in one message if they are on one memory node, and only where it is not given up.
@@ -85,7 +85,7 @@ Task<Result<Held>> Lane::acquire(Lane& lane, Wanted wanted, hier::HierLock<>& cl
   co_return Failure{error};
 }
 
-Task<Result<Hold>> Lane::wait(Lane& lane, const Wanted& wanted, hier::HierLock<>& client, Op* object) {
+Task<Result<Hold>> Lane::wait(Lane& lane, const Wanted& wanted, hier::HierLock& client, Op* object) {
   const RemoteAddr at = wanted.lock.at;
   const bool has_passed =
       wanted.patience == Wanted::Patience::until && wanted.deadline <= lane.worker.now();
@@ -100,7 +100,7 @@ Task<Result<Hold>> Lane::wait(Lane& lane, const Wanted& wanted, hier::HierLock<>
   if (wanted.stop.stop_requested()) co_return Failure{Errc::cancelled};
   const Time deadline = for_ever ? ThreadWorker::kNever : wanted.deadline;
   // A stop is requested from any thread, and carried out on this worker, if the client waits then.
-  const auto cancel = std::make_shared<hier::HierLock<>*>(&client);
+  const auto cancel = std::make_shared<hier::HierLock*>(&client);
   const std::stop_callback on_stop{wanted.stop, [&lane, cancel] {
                                      run_on(lane.worker, [cancel] {
                                        if (*cancel != nullptr) (*cancel)->cancel();
@@ -114,7 +114,7 @@ Task<Result<Hold>> Lane::wait(Lane& lane, const Wanted& wanted, hier::HierLock<>
 bool Lane::release_at_once(const LockRef& lock, const Held& held) {
   const bool timed = held.since_ns != 0;
   const std::int64_t began_ns = timed ? worker.now().ns : 0;
-  hier::HierLock<> client{locks};
+  hier::HierLock client{locks};
   if (!client.release_at_once(held.hold)) return false;
   recorder.release_begins(lock, held, began_ns);
   recorder.release_ends(lock, held, began_ns, timed ? worker.now().ns : 0, Errc::ok);
@@ -129,7 +129,7 @@ Task<Result<void>> Lane::release(Lane& lane, LockRef lock, Held held, Write writ
   store.incarnation = held.hold.mn_incarnation;
   const bool along = !write.words.empty() && write.to.mn == lock.at.mn;
   if (!write.words.empty() && !along) written = co_await Lane::write(lane, write.to, write.words, 0);
-  hier::HierLock<> client{lane.locks};
+  hier::HierLock client{lane.locks};
   const Result<void> released = co_await client.release(held.hold, along ? &store : nullptr);
   lane.recorder.release_ends(lock, held, began_ns, lane.worker.now().ns,
                              released ? Errc::ok : released.error());

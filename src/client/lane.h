@@ -44,7 +44,7 @@ struct Wanted {
 };
 
 struct Lane {
-  Lane(Core& core_of, std::uint32_t n, member::Node& node, hier::HierWorker<>& lock_worker)
+  Lane(Core& core_of, std::uint32_t n, member::Node& node, hier::HierWorker& lock_worker)
       : core(core_of),
         number(n),
         worker(node.worker(n)),
@@ -59,9 +59,9 @@ struct Lane {
   FramePool& frames() { return worker.frames(); }
 
   // Without a coroutine, where nothing has to be waited for. Nothing: it is not so, and acquire() with the same client goes on.
-  std::optional<Held> acquire_at_once(const LockRef& lock, Mode mode, hier::HierLock<>& client);
+  std::optional<Held> acquire_at_once(const LockRef& lock, Mode mode, hier::HierLock& client);
   // `client` stays as long as this takes.
-  static Task<Result<Held>> acquire(Lane& lane, Wanted wanted, hier::HierLock<>& client);
+  static Task<Result<Held>> acquire(Lane& lane, Wanted wanted, hier::HierLock& client);
 
   // What is to be written before the lock is released.
   struct Write {
@@ -100,7 +100,7 @@ struct Lane {
   ThreadWorker& worker;
   Endpoint& endpoint;
   member::Membership& membership;
-  hier::HierWorker<>& locks;
+  hier::HierWorker& locks;
   TaskGroup
       behind;  // releases that nobody waits for, and calls of threads that found every worker taken
   Recorder recorder;
@@ -117,7 +117,7 @@ struct Lane {
   std::array<std::atomic<std::uint32_t>, kMns> waiting_{};  // by memory node
 
   static Task<void> release_alone(Lane& lane, LockRef lock, Held held);
-  static Task<Result<Hold>> wait(Lane& lane, const Wanted& wanted, hier::HierLock<>& client,
+  static Task<Result<Hold>> wait(Lane& lane, const Wanted& wanted, hier::HierLock& client,
                                  Op* object);
 };
 

@@ -9,9 +9,9 @@
 //   reset     after a failure: claim the header, get every member out of the way, start anew with an empty
 //             queue. Whoever waited tries again, and its application sees no more than a longer wait.
 //
-// Read in this order: layout/header.h (the state table), layout/entry.h, acquire.h, release.h,
+// Read in this order: layout/header.h (the state table), layout/entry.h, acquire.cc, release.cc,
 // successor.h (whom to grant), queue_view.h (what a reader of the queue sees), requests.h (what a member
-// has to do with a lock), reset.h, rules.h; at_once.h, where operations take no time.
+// has to do with a lock), reset.cc, rules.h; at_once.cc, where operations take no time.
 //
 // Invariants:
 //   I1  A ticket names one acquisition; the sum ticket + qsize of a header never decreases but at a wrap.
@@ -59,6 +59,7 @@ struct Options {
   Duration patience = milliseconds(2);
   // After a restart of its memory node a lock lies where it lay. Otherwise acquisitions end with Errc::mn_restarted.
   bool outlives_restarts = true;
+  Rules rules{};  // all of them, but where a test shows what a rule is for
 };
 
 struct ResetCounts {
@@ -67,7 +68,6 @@ struct ResetCounts {
   std::vector<Duration> took{};
 };
 
-template <Rules kRules = kAllRules>
 class CqlLock final : public MendingLockClient, private Receiver, private member::ViewListener {
  public:
   CqlLock(Endpoint& endpoint, const LockShape& shape, Party self, Options options = {});
@@ -89,7 +89,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   };
   Task<Result<Place>> enter(RemoteAddr lock, Mode mode, Op* object = nullptr);
 
-  // at_once.h: the same in one step, without a coroutine, where the fabric completes at once and no other client of
+  // at_once.cc: the same in one step, without a coroutine, where the fabric completes at once and no other client of
   // this member has to do with the lock. A grant that comes soon is awaited. If it is held, so is `hold`; otherwise
   // `waiting` awaits it, if it is to be awaited, and must stay.
   enum class Verdict : std::uint8_t { untried, held, waits, aborted, stuck };
@@ -143,7 +143,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   struct Granted;
   struct Drain;
 
-  // acquire.h
+  // acquire.cc
   Task<Result<Hold>> acquire_entered(RemoteAddr lock, Mode mode, AtOnce entered);
   Verdict verdict_on(Record& record, Mode mode, const Header& found, std::uint32_t incarnation) const;
   bool granted_alone(RemoteAddr lock, Mode mode, const Header& found, const Waiting& waiting,
@@ -159,7 +159,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   std::uint32_t slot_for(Ticket ticket) const;
   Entry entry_for(Ticket ticket, Epoch epoch, Mode mode, Timestamp asked) const;
 
-  // release.h
+  // release.cc
   static bool owes_nothing(const Hold& hold, const Header& found);
   Task<void> hand_over_behind(Hold hold, Header found);
   Task<Result<void>> release_cql(Record& record, Hold hold, Op* object);
@@ -169,12 +169,11 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   HandOver try_hand_over(const Hold& hold, const Header& found, std::span<const std::uint64_t> queue,
                          Ticket& owed, bool refreshed);
   const member::Member* owner_of(const Waiter& waiter) const;
-  bool knows_owners(const QueueView<kRules>& view, Ticket begin, Ticket end) const;
-  void send_grants(RemoteAddr lock, Epoch epoch, const QueueView<kRules>& view, Ticket begin,
-                   Ticket end);
+  bool knows_owners(const QueueView& view, Ticket begin, Ticket end) const;
+  void send_grants(RemoteAddr lock, Epoch epoch, const QueueView& view, Ticket begin, Ticket end);
   void no_longer_held(Record& record, Ticket ticket);
 
-  // reset.h
+  // reset.cc
   Task<Result<void>> settle(RemoteAddr lock, Errc error);
   Task<void> reset_now(RemoteAddr lock);
   Task<Result<void>> reset(Record& record, std::optional<Epoch> epoch = {});
@@ -219,6 +218,22 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   TaskGroup patrol_;
 };
 
-extern template class CqlLock<kAllRules>;
+// An operation on a lock was posted, and may take effect until the end of this scope (H3).
+class CqlLock::Outstanding {
+ public:
+  Outstanding(CqlLock& lock, Record& record) : lock_(lock), record_(record) {
+    lock_.self_.requests.change(record_, [](Record& r) { r.outstanding += 1; });
+  }
+  Outstanding(const Outstanding&) = delete;
+  Outstanding& operator=(const Outstanding&) = delete;
+  ~Outstanding() {
+    lock_.self_.requests.change(record_, [](Record& r) { r.outstanding -= 1; });
+    lock_.answer_if_quiet(record_);
+  }
+
+ private:
+  CqlLock& lock_;
+  Record& record_;
+};
 
 }  // namespace declock::cql

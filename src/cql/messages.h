@@ -1,4 +1,4 @@
-// The messages between members: a grant hands a lock over; the others make a reset (reset.h).
+// The messages between members: a grant hands a lock over; the others make a reset (reset.cc).
 #pragma once
 
 #include <cstdint>

@@ -24,14 +24,14 @@ struct Waiter {
   bool odd;  // incarnation of the owner
 };
 
-template <Rules kRules>
 class QueueView {
  public:
   // Looks for the tickets [begin, end) of one epoch in `words`: the header, then the slots.
-  QueueView(const LockShape& shape, std::span<const std::uint64_t> words, Epoch epoch, Ticket begin,
-            Ticket end)
-      : shape_(shape), words_(words), epoch_(epoch), begin_(begin), end_(end) {}
+  QueueView(const Rules& rules, const LockShape& shape, std::span<const std::uint64_t> words,
+            Epoch epoch, Ticket begin, Ticket end)
+      : rules_(rules), shape_(shape), words_(words), epoch_(epoch), begin_(begin), end_(end) {}
 
+  const Rules& rules() const { return rules_; }
   Header header() const { return shape_.header.decode(words_[0]); }
   Ticket begin() const { return begin_; }
   Ticket end() const { return end_; }
@@ -72,9 +72,9 @@ class QueueView {
     const std::uint64_t word = words_[1 + slot];
     if (word == 0) return;
     const Entry entry = decode_entry(word);
-    if (kRules.epochs_match && entry.epoch != epoch_) return;  // H6
+    if (rules_.epochs_match && entry.epoch != epoch_) return;  // H6
     Ticket ticket{entry.tag};
-    if (!kRules.tickets_match) ticket = begin_;
+    if (!rules_.tickets_match) ticket = begin_;
     if (ticket < begin_ || ticket >= end_) return;
     fn(Waiter{ticket, entry.mode, Slot{static_cast<std::uint16_t>(slot)}, entry.worker, entry.timestamp,
               entry.odd});
@@ -90,6 +90,7 @@ class QueueView {
 
   Entry ring_entry(Ticket t) const { return decode_entry(words_[1 + t.value % shape_.slots]); }
 
+  const Rules& rules_;
   const LockShape& shape_;
   std::span<const std::uint64_t> words_;
   Epoch epoch_;

@@ -50,14 +50,14 @@ struct Record {
   std::uint64_t removals_then = 0;    // how many removals were known at that signal
   std::uint64_t removals_mended = 0;  // removals before this many are mended by a reset that was seen
   std::vector<Claim> unanswered{};
-  // at_once.h: a client of this member holds the lock, and no other knows of it; what is not in `held` and `era`.
+  // at_once.cc: a client of this member holds the lock, and no other knows of it; what is not in `held` and `era`.
   struct Lone {
     Mode mode;
     bool expect_waiters = false;
     std::optional<Timestamp> waiting_since{};
   };
   std::optional<Lone> lone{};
-  // at_once.h: a client of this member has entered the queue in this mode, and is about to tell the others here.
+  // at_once.cc: a client of this member has entered the queue in this mode, and is about to tell the others here.
   std::optional<Mode> entered{};
 
   // Nobody here has to do with the lock.

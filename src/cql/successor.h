@@ -17,8 +17,7 @@ struct Decision {
 };
 
 // The end of the run of readers in sight that begins at h. Only for protocols without H27 or H29.
-template <Rules kRules>
-Ticket end_of_visible_run(const QueueView<kRules>& view) {
+inline Ticket end_of_visible_run(const QueueView& view) {
   Ticket end = view.begin();
   for (bool found = true; found;) {
     found = false;
@@ -32,12 +31,11 @@ Ticket end_of_visible_run(const QueueView<kRules>& view) {
 
 // A writer leaves: everything in [h, T) waits, and h is next, alone if it is a writer, with the whole
 // group of readers up to the next writer if it is a reader.
-template <Rules kRules>
-Decision after_writer(const QueueView<kRules>& view) {
+inline Decision after_writer(const QueueView& view) {
   const Ticket h = view.begin();
   // H28: the ticket may pass a waiting reader, because readers that came later can leave first. It
   // proves nothing to a writer.
-  if (!kRules.writer_owes_its_successor && view.header().ticket > h) return {h, true};
+  if (!view.rules().writer_owes_its_successor && view.header().ticket > h) return {h, true};
 
   Ticket next_writer = view.end();
   view.for_each([&](const Waiter& w) {
@@ -52,23 +50,22 @@ Decision after_writer(const QueueView<kRules>& view) {
   if (readers == next_writer.value - h.value) return {next_writer, true};
 
   // H27: a missing entry is not the end of the group. Whoever it belongs to waits as well.
-  if constexpr (!kRules.gap_is_not_the_end) {
+  if (!view.rules().gap_is_not_the_end) {
     const Ticket end = end_of_visible_run(view);
     if (end > h) return {end, true};
   }
   // H29: the group is granted at once or not yet. Its first reader may let a writer in, and after that
   // the rest of the group could not be told from what came later.
-  if constexpr (!kRules.group_at_once) return {end_of_visible_run(view), false};
+  if (!view.rules().group_at_once) return {end_of_visible_run(view), false};
   return {h, false};
 }
 
 // A reader leaves: of those behind it only a writer can be waiting for this release. `wcnt` is the
 // number of writers in [h, T).
-template <Rules kRules>
-Decision after_reader(const QueueView<kRules>& view, std::uint32_t wcnt) {
+inline Decision after_reader(const QueueView& view, std::uint32_t wcnt) {
   const Ticket h = view.begin();
   // H2: others have finished the job. Only readers may think so.
-  if (kRules.passed_ticket_frees_reader && view.header().ticket > h) return {h, true};
+  if (view.rules().passed_ticket_frees_reader && view.header().ticket > h) return {h, true};
 
   bool reader_is_next = false;
   bool writer_is_next = false;
@@ -80,7 +77,7 @@ Decision after_reader(const QueueView<kRules>& view, std::uint32_t wcnt) {
   if (writer_is_next) return {Ticket{h.value + 1}, true};
   // Readers that hold the lock at once write no entry. With all writers in sight, whoever is missing is
   // a reader.
-  const bool all_writers_seen = writers == wcnt || !kRules.writers_are_counted;
+  const bool all_writers_seen = writers == wcnt || !view.rules().writers_are_counted;
   return {h, reader_is_next || all_writers_seen};
 }
 

@@ -1,13 +1,183 @@
+// How a compute node's clients lock and unlock (paper section 5.2); hier.h declares it.
 #include "hier/hier.h"
-
-#include "cql/acquire.h"
-#include "cql/at_once.h"
-#include "cql/release.h"
-#include "cql/reset.h"
-#include "hier/hier_worker.h"
 
 namespace declock::hier {
 
-template class HierWorker<cql::kAllRules>;
+// co_await: until a queued client is granted the lock or refused.
+struct HierWorker::Granted {
+  LocalLocks& locals;
+  LocalWaiter& waiter;
+  bool await_ready() const noexcept { return false; }
+  bool await_suspend(std::coroutine_handle<> me) const { return locals.suspend(waiter, me); }
+  void await_resume() const noexcept {}
+};
+
+// One coroutine waits for another that nobody awaits.
+struct HierWorker::Completion {
+  bool done = false;
+  Result<void> result;
+  std::coroutine_handle<> waiter;
+
+  void complete(Result<void> r, Worker& worker) {
+    done = true;
+    result = r;
+    if (waiter) worker.make_ready(waiter);
+  }
+  bool await_ready() const noexcept { return done; }
+  void await_suspend(std::coroutine_handle<> me) noexcept { waiter = me; }
+  Result<void> await_resume() const { return result; }
+};
+
+LocalWaiter HierWorker::request(RemoteAddr addr, Mode mode, Time now) const {
+  return {.addr = addr,
+          .mode = mode,
+          .asked = timestamp_of(clock_.corrected(now)),
+          .worker = &endpoint_.worker()};
+}
+
+Task<Result<Hold>> HierWorker::lock(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object) {
+  const Time now = endpoint_.worker().now();
+  me = request(addr, mode, now);
+  me.object = object;
+  const Entry entry = locals_.enter(me, self_.worker, now);
+  if (entry == Entry::joined) co_return me.hold;
+  if (entry == Entry::acquire) co_await acquire(addr, mode, me.asked, object);
+  if (entry == Entry::look_and_wait) behind_.spawn(look(me.behind));
+  co_return co_await wait(me);
+}
+
+Task<Result<Hold>> HierWorker::lock_entered(LocalWaiter& me, RemoteAddr addr, Mode mode, AtOnce entered,
+                                            cql::Waiting& waiting) {
+  const Time now = endpoint_.worker().now();
+  me = request(addr, mode, now);
+  locals_.enter_queued(me, now);
+  co_await acquire(addr, mode, me.asked, nullptr, cql_.place_of(addr, entered, waiting));
+  co_return co_await wait(me);
+}
+
+// The CQL lock is acquired behind the client's back, who may leave meanwhile.
+Task<Result<Hold>> HierWorker::lock_until(LocalWaiter& me, RemoteAddr addr, Mode mode, Time deadline) {
+  const Time now = endpoint_.worker().now();
+  me = request(addr, mode, now);
+  me.may_give_up = true;
+  const Entry entry = locals_.enter(me, self_.worker, now);
+  if (entry == Entry::joined) co_return me.hold;
+  if (entry == Entry::acquire) behind_.spawn(acquire(addr, mode, me.asked, nullptr));
+  if (entry == Entry::look_and_wait) behind_.spawn(look(me.behind));
+  Task<void> alarm = expire(me, deadline);
+  alarm.start();
+  co_return co_await wait(me);
+}
+
+Task<void> HierWorker::expire(LocalWaiter& waiter, Time deadline) {
+  Worker& worker = endpoint_.worker();
+  co_await worker.sleep_for(deadline - worker.now());
+  locals_.give_up(waiter, Errc::timed_out);
+}
+
+Task<Result<Hold>> HierWorker::wait(LocalWaiter& me) {
+  co_await Granted{locals_, me};
+  if (me.error != Errc::ok) co_return Failure{me.error};
+  co_return me.hold;
+}
+
+Task<Result<Hold>> HierWorker::try_lock(LocalWaiter& me, RemoteAddr addr, Mode mode) {
+  me = request(addr, mode, endpoint_.worker().now());
+  me.may_give_up = true;
+  bool asked = false;
+  for (
+      ;
+      ;) {  // each answer comes at most once, but for `look_first`, where readers come and go meanwhile
+    switch (locals_.try_enter(me, asked, self_.worker, endpoint_.worker().now())) {
+      case LocalLocks::Try::joined:
+        co_return me.hold;
+      case LocalLocks::Try::busy:
+        co_return Failure{Errc::busy};
+      case LocalLocks::Try::look_first:
+        co_await look(me.behind);
+        continue;
+      case LocalLocks::Try::ask_first: {
+        const Result<bool> free = co_await cql_.looks_free(addr, mode);
+        if (!free) co_return Failure{free.error()};
+        if (!*free) co_return Failure{Errc::busy};
+        asked = true;
+        continue;
+      }
+      case LocalLocks::Try::acquire:
+        break;
+    }
+    break;
+  }
+  const Result<Place> place = co_await cql_.enter(addr, mode);
+  if (place && place->held) {
+    locals_.acquired(*place->held, self_.worker, endpoint_.worker().now());
+  } else {
+    // Somebody was faster, and this CN is in the queue now, or may be. Whoever asks here next takes that over.
+    locals_.give_up(me, Errc::busy);
+    behind_.spawn(acquire(addr, mode, me.asked, nullptr, place));
+  }
+  co_return co_await wait(me);
+}
+
+Task<void> HierWorker::acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* object,
+                               std::optional<Result<Place>> entered) {
+  const Result<Hold> hold = co_await cql_.acquire_since(addr, mode, asked, object, entered);
+  if (!hold) {
+    locals_.failed(addr, hold.error());
+    co_return;
+  }
+  if (locals_.acquired_alone(*hold)) co_return;
+  const LocalLocks::Leave leave = locals_.acquired(*hold, self_.worker, endpoint_.worker().now());
+  // Nobody is left to be told of an error; whoever asks for the lock next runs into it as well.
+  if (leave.kind == LocalLocks::Leave::Kind::release) (void)co_await give_back(leave, nullptr);
+}
+
+void HierWorker::acquire_for(RemoteAddr addr, LocalLocks::Successor successor) {
+  if (successor.waiter == nullptr) return;
+  behind_.spawn(acquire(addr, successor.mode, successor.asked, successor.object));
+}
+
+Task<void> HierWorker::look(Hold hold) {
+  const Result<std::optional<Timestamp>> seen = co_await cql_.waiting_since(hold);
+  locals_.looked(hold.lock, seen ? *seen : std::nullopt, endpoint_.worker().now());
+}
+
+Task<Result<Token>> HierWorker::token(Hold hold) {
+  std::optional<std::uint64_t> wraps = locals_.known_wraps(hold);
+  if (!wraps) {
+    const Result<std::uint64_t> read = co_await cql_.wraps(hold.lock);
+    if (!read) co_return Failure{read.error()};
+    wraps = *read;
+    locals_.remember_wraps(hold, *wraps);
+  }
+  co_return cql_.token(hold, *wraps);
+}
+
+Task<Result<void>> HierWorker::unlock(Hold hold, Op* object) {
+  LocalLocks::Leave leave =
+      locals_.leave(hold.lock, self_.worker, object != nullptr, endpoint_.worker().now());
+  Result<void> written;
+  if (leave.kind == LocalLocks::Leave::Kind::write_first) {
+    written = co_await post_until_known(endpoint_, *object);
+    object = nullptr;
+    leave = locals_.leave(hold.lock, self_.worker, false, endpoint_.worker().now());
+  }
+  Result<void> released;
+  if (leave.kind == LocalLocks::Leave::Kind::release) released = co_await give_back(leave, object);
+  co_return written ? released : written;
+}
+
+Task<Result<void>> HierWorker::give_back(LocalLocks::Leave leave, Op* object) {
+  Completion done;
+  behind_.spawn(release_cql(leave.hold, object, leave.successor.waiter == nullptr, done));
+  acquire_for(leave.hold.lock, leave.successor);
+  co_return co_await done;
+}
+
+Task<void> HierWorker::release_cql(Hold hold, Op* object, bool last, Completion& done) {
+  const Result<void> released = co_await cql_.release(hold, object);
+  if (last) acquire_for(hold.lock, locals_.released(hold));
+  done.complete(released, endpoint_.worker());
+}
 
 }  // namespace declock::hier

@@ -25,7 +25,6 @@ namespace declock::hier {
 
 // What the clients of one worker share: its endpoint and its CQL lock. All workers of a CN share the table, and as
 // whom they take part.
-template <cql::Rules kRules = cql::kAllRules>
 class HierWorker {
  public:
   HierWorker(Endpoint& endpoint, const LockShape& shape, cql::Party self, cql::Options options,
@@ -37,7 +36,7 @@ class HierWorker {
         clock_(clock),
         behind_(frames()) {}
 
-  cql::CqlLock<kRules>& cql() { return cql_; }
+  cql::CqlLock& cql() { return cql_; }
   FramePool& frames() { return endpoint_.worker().frames(); }
   // Releases and acquisitions on behalf of waiters that are under way.
   std::size_t running() const { return behind_.running() + cql_.running(); }
@@ -45,7 +44,7 @@ class HierWorker {
   // `me` is the client's request, for as long as it takes.
   Task<Result<Hold>> lock(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object);
   // For a client that has entered the CQL lock's queue at once.
-  using AtOnce = typename cql::CqlLock<kRules>::AtOnce;
+  using AtOnce = cql::CqlLock::AtOnce;
   Task<Result<Hold>> lock_entered(LocalWaiter& me, RemoteAddr addr, Mode mode, AtOnce entered,
                                   cql::Waiting& waiting);
   Task<Result<Hold>> lock_until(LocalWaiter& me, RemoteAddr addr, Mode mode, Time deadline);
@@ -58,7 +57,7 @@ class HierWorker {
  private:
   struct Completion;
   struct Granted;
-  using Place = typename cql::CqlLock<kRules>::Place;
+  using Place = cql::CqlLock::Place;
   using Entry = LocalLocks::Entry;
 
   LocalWaiter request(RemoteAddr addr, Mode mode, Time now) const;
@@ -73,17 +72,16 @@ class HierWorker {
 
   Endpoint& endpoint_;
   cql::Party self_;
-  cql::CqlLock<kRules> cql_;
+  cql::CqlLock cql_;
   LocalLocks& locals_;
   const SyncedClock& clock_;
   TaskGroup behind_;
 };
 
 // One client. It waits for one lock at a time.
-template <cql::Rules kRules = cql::kAllRules>
 class HierLock final : public TimedLockClient {
  public:
-  explicit HierLock(HierWorker<kRules>& worker) : worker_(worker) {}
+  explicit HierLock(HierWorker& worker) : worker_(worker) {}
 
   Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode, Op* object = nullptr) override {
     if (entered_.has_entered()) {
@@ -93,7 +91,7 @@ class HierLock final : public TimedLockClient {
   }
   bool acquire_at_once(RemoteAddr lock, Mode mode, Hold& hold) override {
     const auto tried = worker_.cql().enter_at_once(lock, mode, hold, waiting_);
-    if (tried.verdict == cql::CqlLock<kRules>::Verdict::held) return true;
+    if (tried.verdict == cql::CqlLock::Verdict::held) return true;
     entered_ = tried;
     return false;
   }
@@ -111,10 +109,10 @@ class HierLock final : public TimedLockClient {
   Task<Result<Token>> token(Hold hold) override { return worker_.token(hold); }
 
  private:
-  HierWorker<kRules>& worker_;
+  HierWorker& worker_;
   LocalWaiter request_;
-  cql::Waiting waiting_{};                           // of acquire_at_once()
-  typename cql::CqlLock<kRules>::AtOnce entered_{};  // by acquire_at_once() without getting the lock
+  cql::Waiting waiting_{};          // of acquire_at_once()
+  cql::CqlLock::AtOnce entered_{};  // by acquire_at_once() without getting the lock
 };
 
 // A worker's way into the cluster: its endpoint, and what it knows of the members.
@@ -131,18 +129,18 @@ inline std::vector<Station> stations_sharing(member::Membership& membership,
 }
 
 // A compute node: DecLock as its clients see it. With a worker per station.
-template <cql::Rules kRules = cql::kAllRules>
 class Node final : private cql::LockLossListener {
  public:
   Node(const LockShape& shape, const Policy& policy, cql::Options options,
        std::span<const Station> stations, HandOverObserver* observer = nullptr)
-      : locals_(policy, requests_, stations[0].endpoint->completes_at_once(), observer),
+      : local_grants_in_reset_(!options.rules.no_local_grants_in_reset),
+        locals_(policy, requests_, stations[0].endpoint->completes_at_once(), observer),
         clock_(*stations[0].endpoint, *stations[0].membership) {
     requests_.set_listener(this);
     for (std::size_t i = 0; i < stations.size(); ++i) {
       const cql::Party self{*stations[i].membership, requests_, WorkerId{static_cast<std::uint8_t>(i)}};
-      workers_.push_back(std::make_unique<HierWorker<kRules>>(*stations[i].endpoint, shape, self,
-                                                              options, locals_, clock_));
+      workers_.push_back(
+          std::make_unique<HierWorker>(*stations[i].endpoint, shape, self, options, locals_, clock_));
     }
   }
 
@@ -150,10 +148,10 @@ class Node final : private cql::LockLossListener {
   ~Node() override { stop(); }
   void stop() { requests_.close(); }
 
-  HierWorker<kRules>& worker(std::size_t i) { return *workers_[i]; }
+  HierWorker& worker(std::size_t i) { return *workers_[i]; }
   std::size_t workers() const { return workers_.size(); }
   std::unique_ptr<TimedLockClient> client(std::size_t i) {
-    return std::make_unique<HierLock<kRules>>(*workers_[i]);
+    return std::make_unique<HierLock>(*workers_[i]);
   }
   SyncedClock& clock() { return clock_; }
   const LocalLocks& locals() const { return locals_; }
@@ -172,15 +170,14 @@ class Node final : private cql::LockLossListener {
 
  private:
   void on_reset_of(RemoteAddr lock, const cql::Era& era) override {
-    if (kRules.no_local_grants_in_reset) locals_.reset_begins(lock, era.epoch, era.mn_incarnation);
+    if (!local_grants_in_reset_) locals_.reset_begins(lock, era.epoch, era.mn_incarnation);
   }
 
+  const bool local_grants_in_reset_;
   cql::Requests requests_;
   LocalLocks locals_;
   SyncedClock clock_;
-  std::vector<std::unique_ptr<HierWorker<kRules>>> workers_;
+  std::vector<std::unique_ptr<HierWorker>> workers_;
 };
-
-extern template class HierWorker<cql::kAllRules>;
 
 }  // namespace declock::hier

@@ -61,7 +61,7 @@ void LocalLocks::enter_queued(LocalWaiter& waiter, Time now) {
   requests_.change(*lock.record, [](cql::Record& r) { r.entered.reset(); });
 }
 
-// The entry. If there is none it is made: as a client that met nobody has it, if there is one (cql/at_once.h), otherwise
+// The entry. If there is none it is made: as a client that met nobody has it, if there is one (cql/at_once.cc), otherwise
 // new. From then on no other can come that way: the record is in use.
 LocalLocks::Found LocalLocks::find_or_make(RemoteAddr addr, Time now) {
   LocalLock* lock = find(addr);

@@ -12,7 +12,7 @@
 //   held       holds the CQL lock in mode hold.mode   >= 1      those who must wait
 //   releasing  has released it, not yet confirmed     0         those who came meanwhile
 //
-// A client that met nobody holds the CQL lock without an entry here (cql/at_once.h). Whoever comes next finds that, and
+// A client that met nobody holds the CQL lock without an entry here (cql/at_once.cc). Whoever comes next finds that, and
 // makes the entry that it would have had.
 //
 // A client may give up waiting. If it is the one who asked for the CQL lock, the request stays in the queue on

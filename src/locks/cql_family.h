@@ -10,7 +10,6 @@
 
 namespace declock::locks {
 
-template <cql::Rules kRules = cql::kAllRules>
 class CqlFamily final : public LockFamily {
  public:
   // With memberships, by client; otherwise nobody ever fails.
@@ -23,8 +22,8 @@ class CqlFamily final : public LockFamily {
     const Slot slot{static_cast<std::uint16_t>(seat.endpoint.id().value)};
     Alone& alone = alone_.emplace_back(slot, members_);
     member::Membership& membership = given_.empty() ? alone.membership : *given_[slot.value];
-    return std::make_unique<cql::CqlLock<kRules>>(seat.endpoint, shape_,
-                                                  cql::Party{membership, alone.requests}, options_);
+    return std::make_unique<cql::CqlLock>(seat.endpoint, shape_, cql::Party{membership, alone.requests},
+                                          options_);
   }
   bool restart() override {
     if (!given_.empty()) return false;

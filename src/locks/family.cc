@@ -96,12 +96,12 @@ class HierFamily final : public LockFamily {
   }
 
  private:
-  std::unique_ptr<hier::Node<>> make_node(const Seat& seat) {
+  std::unique_ptr<hier::Node> make_node(const Seat& seat) {
     const std::vector<hier::Station> stations =
         config_.join ? config_.join(seat.cn, seat.endpoints)
                      : hier::stations_sharing(memberships_[seat.cn], seat.endpoints);
     const cql::Options options{.release_read = config_.release_read, .patience = config_.patience};
-    auto node = std::make_unique<hier::Node<>>(shape_, policy_, options, stations, config_.hand_overs);
+    auto node = std::make_unique<hier::Node>(shape_, policy_, options, stations, config_.hand_overs);
     for (std::size_t w = 0; config_.join && w < stations.size(); ++w) {
       node->worker(w).cql().start_patrol();
     }
@@ -112,7 +112,7 @@ class HierFamily final : public LockFamily {
   hier::Policy policy_;
   LockShape shape_;
   std::deque<member::FixedMembership> memberships_;  // by CN, as are the nodes
-  std::vector<std::unique_ptr<hier::Node<>>> nodes_;
+  std::vector<std::unique_ptr<hier::Node>> nodes_;
   std::vector<std::unique_ptr<TaskGroup>> syncing_;
 };
 
@@ -170,8 +170,8 @@ std::uint32_t members_of(const FamilyConfig& config) {
 std::unique_ptr<LockFamily> make_family(const FamilyConfig& config) {
   if (config.lock == "cql") {
     const std::uint32_t members = config.cns * config.clients;
-    return std::make_unique<CqlFamily<>>(members, shape_for(members, config.slots),
-                                         cql::Options{.release_read = config.release_read});
+    return std::make_unique<CqlFamily>(members, shape_for(members, config.slots),
+                                       cql::Options{.release_read = config.release_read});
   }
   for (const auto& [name, kind] : kPolicies) {
     if (config.lock != name) continue;

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "torture/runners.h"
+#include "torture/world.h"
 
 namespace declock::torture {
 namespace {
@@ -26,12 +26,7 @@ Result<LeftOut, std::string> find_switch(std::string_view name) {
   std::string accepted;
   const std::vector<Switch> all = switches();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (name == all[i].name || (!all[i].hazard.empty() && name == all[i].hazard)) {
-      if (i < kClusterSwitches.size() || runner(i - kClusterSwitches.size()) != nullptr)
-        return LeftOut{i};
-      return Failure{fmt::format(
-          "'{}' cannot be left out in this build; configure it with -DDECLOCK_MUTANTS=ON", name)};
-    }
+    if (name == all[i].name || (!all[i].hazard.empty() && name == all[i].hazard)) return LeftOut{i};
     accepted += fmt::format("{}{}", i == 0 ? "" : ", ", all[i].name);
   }
   return Failure{fmt::format("'{}' is no rule that can be left out; accepted: {} (or its hazard id)",
@@ -39,16 +34,17 @@ Result<LeftOut, std::string> find_switch(std::string_view name) {
 }
 
 Outcome run(const Plan& plan, LeftOut left_out) {
-  ClusterRules rules;
+  ClusterRules cluster;
+  cql::Rules protocol;
   if (left_out && *left_out < kClusterSwitches.size()) {
     const std::string_view name = kClusterSwitches[*left_out].name;
-    rules.fence = name != "fence";
-    rules.view_before_access = name != "view-before-access";
-    rules.initialise = name != "initialise";
-    left_out.reset();
+    cluster.fence = name != "fence";
+    cluster.view_before_access = name != "view-before-access";
+    cluster.initialise = name != "initialise";
+  } else if (left_out) {
+    protocol = cql::kRuleInfos[*left_out - kClusterSwitches.size()].rules;
   }
-  if (!left_out) return World<>{plan, rules}.run();
-  return runner(*left_out - kClusterSwitches.size())(plan);
+  return run_world(plan, cluster, protocol);
 }
 
 }  // namespace declock::torture

@@ -324,7 +324,7 @@ struct Party {
              std::vector<hier::Station>{{&endpoint, &membership}}},
         client{node.client(0)} {}
   LockShape shape;
-  hier::Node<> node;
+  hier::Node node;
   std::unique_ptr<TimedLockClient> client;
 };
 

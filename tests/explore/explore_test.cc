@@ -115,7 +115,7 @@ class FaultyLock final : public LockClient {
   Endpoint& endpoint_;
   member::FixedMembership membership_;
   cql::Requests requests_;
-  cql::CqlLock<> lock_;
+  cql::CqlLock lock_;
 };
 
 template <Fault kFault>

@@ -193,7 +193,7 @@ bool live_once(member::Node& node, MnId mn, Control& control, Station& station, 
     stations.push_back({&node.endpoint(w), &node.membership(w)});
   bool evicted = false;
   {
-    hier::Node<> locks{shape, hier::Policy{}, cql::Options{.patience = milliseconds(5)}, stations};
+    hier::Node locks{shape, hier::Policy{}, cql::Options{.patience = milliseconds(5)}, stations};
     std::deque<Client> clients;
     for (std::uint32_t i = 0; i < kClients; ++i) {
       clients.emplace_back(control, station, mn, node.endpoint(i % kWorkers),

@@ -103,7 +103,7 @@ struct Locker {
 
   ComputeNode& node;
   LockShape shape;
-  hier::Node<> locks;
+  hier::Node locks;
   std::unique_ptr<TimedLockClient> client;
 };
 

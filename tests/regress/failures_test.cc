@@ -24,7 +24,7 @@ class Cluster {
       Node& node = nodes.emplace_back();
       node.endpoint = &engine.add_endpoint(worker);
       node.membership = members.join(node.endpoint->id(), worker);
-      node.locks = std::make_unique<hier::Node<>>(
+      node.locks = std::make_unique<hier::Node>(
           shape, hier::Policy{}, cql::Options{.patience = milliseconds(1)},
           std::vector<hier::Station>{{node.endpoint, node.membership.get()}});
       node.locks->worker(0).cql().start_patrol();
@@ -38,7 +38,7 @@ class Cluster {
   struct Node {
     Endpoint* endpoint = nullptr;
     std::unique_ptr<member::SimMembership> membership;
-    std::unique_ptr<hier::Node<>> locks;
+    std::unique_ptr<hier::Node> locks;
     std::unique_ptr<TimedLockClient> client;
     std::deque<Task<void>> tasks;
   };

@@ -42,7 +42,7 @@ class Lab {
     sim::SimEndpoint& endpoint;
     member::FixedMembership membership;
     cql::Requests requests;
-    cql::CqlLock<> lock;
+    cql::CqlLock lock;
   };
 
   void start(Task<void> task) {

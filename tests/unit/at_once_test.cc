@@ -37,7 +37,7 @@ class AtOnce : public testing::Test {
                 std::vector<Station>{{&process->endpoint(0), &process->membership(0)}}) {}
     ~Node() { locks.stop(); }
     std::unique_ptr<member::ComputeNode> process;
-    hier::Node<> locks;
+    hier::Node locks;
     std::unique_ptr<TimedLockClient> client() { return locks.client(0); }
   };
 

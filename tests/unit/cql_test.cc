@@ -87,7 +87,7 @@ TEST(Cql, AReaderThatLeavesOutOfTurnDoesNotWaitForEntries) {
   Visit ghost;
   bool left = false;
   struct Leave {
-    static Task<void> run(Worker&, cql::CqlLock<>& lock, bool& done) {
+    static Task<void> run(Worker&, cql::CqlLock& lock, bool& done) {
       const Result<void> released =
           co_await lock.release(Hold{Lab::kLock, Mode::shared, Epoch{0}, Ticket{1}});
       done = static_cast<bool>(released);
@@ -236,7 +236,7 @@ TEST(Cql, TicketsStartAgainBeforeTheyRepeat) {  // H24
   EXPECT_EQ(lab.engine.memory(MnId{0}).load(lab.shape.wraps_addr(Lab::kLock).offset), 1u);
 }
 
-Task<void> take_token(Worker&, cql::CqlLock<>& lock, Token& token) {
+Task<void> take_token(Worker&, cql::CqlLock& lock, Token& token) {
   const Result<Hold> hold = co_await lock.acquire(Lab::kLock, Mode::exclusive);
   const Result<std::uint64_t> wraps = co_await lock.wraps(Lab::kLock);
   token = lock.token(*hold, *wraps);

@@ -19,11 +19,12 @@ class Picture {
     words_[1 + slot] = encode(Entry{.tag = ticket, .epoch = epoch, .mode = mode});
     return *this;
   }
-  QueueView<kAllRules> view(std::uint64_t h, std::uint64_t end) const {
-    return {shape_, words_, kEpoch, Ticket{h}, Ticket{end}};
+  QueueView view(std::uint64_t h, std::uint64_t end) const {
+    return {rules_, shape_, words_, kEpoch, Ticket{h}, Ticket{end}};
   }
 
  private:
+  Rules rules_;
   LockShape shape_;
   std::vector<std::uint64_t> words_;
 };

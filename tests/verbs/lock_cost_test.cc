@@ -56,7 +56,7 @@ TEST(LockAtTheAdapter, AnUncontendedAcquireAndReleaseIsOneFetchAndAddEach) {
     auto node = member::NetNode::join(config);
     ASSERT_TRUE(node) << node.error();
     const LockShape shape{16, 16, QueueLayout::owner};
-    hier::Node<> locks{shape, hier::Policy{}, cql::Options{},
+    hier::Node locks{shape, hier::Policy{}, cql::Options{},
                        std::vector<hier::Station>{{&(*node)->endpoint(0), &(*node)->membership(0)}}};
     const auto client = locks.client(0);
     const net::TransportCounts before = (*node)->transport(0).counts();

@@ -3,16 +3,12 @@
 //
 // Such a lone hold is known to its record alone, not to the local locks of the hierarchy. If another client of the member
 // comes, the hold is made known to them first (LocalLocks), and is released as any other.
-#pragma once
-
 #include "base/check.h"
 #include "cql/cql.h"
 
 namespace declock::cql {
 
-template <Rules kRules>
-typename CqlLock<kRules>::AtOnce CqlLock<kRules>::enter_at_once(RemoteAddr lock, Mode mode, Hold& hold,
-                                                                Waiting& waiting) {
+CqlLock::AtOnce CqlLock::enter_at_once(RemoteAddr lock, Mode mode, Hold& hold, Waiting& waiting) {
   constexpr std::uint32_t kIncarnation = 1;  // memory nodes do not restart here
   if (!at_once_) return {};
   std::uint64_t word = 0;
@@ -51,9 +47,8 @@ typename CqlLock<kRules>::AtOnce CqlLock<kRules>::enter_at_once(RemoteAddr lock,
 }
 
 // The grant has come. If no other client of this member has come as well, it is a lone hold.
-template <Rules kRules>
-bool CqlLock<kRules>::granted_alone(RemoteAddr lock, Mode mode, const Header& found,
-                                    const Waiting& waiting, Hold& hold) {
+bool CqlLock::granted_alone(RemoteAddr lock, Mode mode, const Header& found, const Waiting& waiting,
+                            Hold& hold) {
   const std::lock_guard guard{self_.requests.mutex()};
   Record& record = *self_.requests.find(lock);
   if (waiting.state != Waiting::State::granted || record.users > 0) return false;
@@ -67,9 +62,7 @@ bool CqlLock<kRules>::granted_alone(RemoteAddr lock, Mode mode, const Header& fo
   return true;
 }
 
-template <Rules kRules>
-Result<typename CqlLock<kRules>::Place> CqlLock<kRules>::place_of(RemoteAddr lock, AtOnce entered,
-                                                                  Waiting& waiting) const {
+Result<CqlLock::Place> CqlLock::place_of(RemoteAddr lock, AtOnce entered, Waiting& waiting) const {
   if (entered.verdict == Verdict::stuck) return Failure{Errc::stuck};
   const bool waits = entered.verdict == Verdict::waits;
   return Place{shape_.header.decode(entered.found),
@@ -79,16 +72,14 @@ Result<typename CqlLock<kRules>::Place> CqlLock<kRules>::place_of(RemoteAddr loc
                waits ? &waiting : nullptr};
 }
 
-template <Rules kRules>
-Task<Result<Hold>> CqlLock<kRules>::acquire_entered(RemoteAddr lock, Mode mode, AtOnce entered) {
+Task<Result<Hold>> CqlLock::acquire_entered(RemoteAddr lock, Mode mode, AtOnce entered) {
   const RecordUse record{self_.requests, lock};
   self_.requests.change(*record, [](Record& r) { r.entered.reset(); });
   co_return co_await acquire_since(lock, mode, timestamp_of(endpoint_.worker().now()), nullptr,
                                    place_of(lock, entered, waiting_));
 }
 
-template <Rules kRules>
-bool CqlLock<kRules>::release_at_once(const Hold& hold) {
+bool CqlLock::release_at_once(const Hold& hold) {
   if (!at_once_) return false;
   const bool look_now = hold.expect_waiters || options_.release_read == ReleaseRead::always;
   std::optional<ScratchWords> queue;
@@ -129,8 +120,7 @@ bool CqlLock<kRules>::release_at_once(const Hold& hold) {
   return true;
 }
 
-template <Rules kRules>
-Task<void> CqlLock<kRules>::hand_over_behind(Hold hold, Header found) {
+Task<void> CqlLock::hand_over_behind(Hold hold, Header found) {
   const RecordUse record{self_.requests, hold.lock};
   ScratchWords queue{frames(), shape_.queue_words()};
   Op look = Op::read(hold.lock, queue.words(), Purpose::refetch);

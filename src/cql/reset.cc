@@ -8,8 +8,6 @@
 //   restore   the next epoch, an empty queue, and a ticket above every one that was handed out.
 //
 // A claimant that fails is replaced, once it was removed, by whoever waits for it.
-#pragma once
-
 #include <algorithm>
 #include <utility>
 
@@ -17,8 +15,7 @@
 
 namespace declock::cql {
 
-template <Rules kRules>
-void CqlLock<kRules>::on_message(EndpointId from, const Message& message) {
+void CqlLock::on_message(EndpointId from, const Message& message) {
   switch (kind_of(message)) {
     case MessageKind::grant:
       return on_grant(Grant::from_message(message));
@@ -33,8 +30,7 @@ void CqlLock<kRules>::on_message(EndpointId from, const Message& message) {
 
 // ---------------------------------------------------------------- as a claimant
 
-template <Rules kRules>
-Task<void> CqlLock<kRules>::reset_now(RemoteAddr lock) {
+Task<void> CqlLock::reset_now(RemoteAddr lock) {
   const RecordUse record{self_.requests, lock};
   // An error is found again by whoever needs the lock.
   (void)co_await reset(*record);
@@ -42,8 +38,7 @@ Task<void> CqlLock<kRules>::reset_now(RemoteAddr lock) {
 
 // Resets the lock if it is in this epoch; without one, whatever epoch it is in. Ends when that is done, or
 // somebody else's to do.
-template <Rules kRules>
-Task<Result<void>> CqlLock<kRules>::reset(Record& record, std::optional<Epoch> epoch) {
+Task<Result<void>> CqlLock::reset(Record& record, std::optional<Epoch> epoch) {
   bool mine = false;
   self_.requests.change(record, [&](Record& r) {
     mine = !r.resetting;  // claims are tracked per lock (H18): one at a time
@@ -69,8 +64,7 @@ Task<Result<void>> CqlLock<kRules>::reset(Record& record, std::optional<Epoch> e
 }
 
 // True: this member is the claimant of `epoch`.
-template <Rules kRules>
-Task<Result<bool>> CqlLock<kRules>::claim(RemoteAddr lock, std::optional<Epoch>& epoch) {
+Task<Result<bool>> CqlLock::claim(RemoteAddr lock, std::optional<Epoch>& epoch) {
   Result<Header> read = co_await read_header(lock);
   if (!read) co_return Failure{read.error()};
   Header header = *read;
@@ -80,7 +74,7 @@ Task<Result<bool>> CqlLock<kRules>::claim(RemoteAddr lock, std::optional<Epoch>&
     if (epoch && header.epoch != *epoch) co_return false;  // that one was reset already
     epoch = header.epoch;
     // From an earlier incarnation: adopted (H18).
-    if (kRules.adopt_own_claim && header.reset_id == my_claim()) co_return true;
+    if (options_.rules.adopt_own_claim && header.reset_id == my_claim()) co_return true;
     if (header.reset_id != ResetId{0}) {
       const Result<bool> removed = co_await claimant_was_removed(header.reset_id);
       if (!removed) co_return removed;
@@ -106,9 +100,8 @@ Task<Result<bool>> CqlLock<kRules>::claim(RemoteAddr lock, std::optional<Epoch>&
 
 // H31: only the coordinator knows. A claimant that is not in its view now, but has had access to the lock, was
 // removed.
-template <Rules kRules>
-Task<Result<bool>> CqlLock<kRules>::claimant_was_removed(ResetId claimant) {
-  if (kRules.ask_before_take_over) {
+Task<Result<bool>> CqlLock::claimant_was_removed(ResetId claimant) {
+  if (options_.rules.ask_before_take_over) {
     const Result<void> refreshed = co_await self_.membership.refresh(endpoint_.worker());
     if (!refreshed) co_return Failure{refreshed.error()};
   }
@@ -119,8 +112,7 @@ Task<Result<bool>> CqlLock<kRules>::claimant_was_removed(ResetId claimant) {
 }
 
 // The members that have not answered yet.
-template <Rules kRules>
-struct CqlLock<kRules>::Drain {
+struct CqlLock::Drain {
   CqlLock& lock;
   RemoteAddr addr;
   Era era;
@@ -150,17 +142,16 @@ struct CqlLock<kRules>::Drain {
   void await_resume() const noexcept {}
 };
 
-template <Rules kRules>
-Task<Result<void>> CqlLock<kRules>::drain(Record& record, Epoch epoch) {
+Task<Result<void>> CqlLock::drain(Record& record, Epoch epoch) {
   member::Membership& membership = self_.membership;
-  if (kRules.view_after_claim) {  // H30: whoever has access by now is in it
+  if (options_.rules.view_after_claim) {  // H30: whoever has access by now is in it
     const Result<void> refreshed = co_await membership.refresh(endpoint_.worker());
     if (!refreshed) co_return refreshed;
   }
   const Era era{epoch, endpoint_.incarnation(record.lock.mn) & kIncarnationMask};
   Drain drained{*this, record.lock, era};
   for (const member::Member& m : membership.known().members) {
-    if (!kRules.drain_self && m == membership.self()) continue;
+    if (!options_.rules.drain_self && m == membership.self()) continue;
     drained.awaited.push_back(m);
   }
   const std::vector<member::Member> asked = drained.awaited;  // it shrinks as answers come
@@ -178,8 +169,7 @@ Task<Result<void>> CqlLock<kRules>::drain(Record& record, Epoch epoch) {
   co_return Result<void>{};
 }
 
-template <Rules kRules>
-void CqlLock<kRules>::on_answer(const ResetMessage& answer) {
+void CqlLock::on_answer(const ResetMessage& answer) {
   if (answer.claimant != self_.membership.self().incarnation) return;
   for (Drain* drain = drains_; drain != nullptr; drain = drain->next) {
     if (drain->addr != answer.lock || drain->era != answer.era) continue;
@@ -190,8 +180,7 @@ void CqlLock<kRules>::on_answer(const ResetMessage& answer) {
   }
 }
 
-template <Rules kRules>
-Task<Result<void>> CqlLock<kRules>::restore(RemoteAddr lock, Epoch epoch) {
+Task<Result<void>> CqlLock::restore(RemoteAddr lock, Epoch epoch) {
   Result<Header> read = co_await read_header(lock);
   for (bool started_again = false;
        ;) {  // ends: nobody adds to the header any more but those who find the claim
@@ -207,7 +196,7 @@ Task<Result<void>> CqlLock<kRules>::restore(RemoteAddr lock, Epoch epoch) {
     }
     Header fresh;
     // Above every ticket that was handed out, so that a ticket names one acquisition for good (H6).
-    fresh.ticket = wraps || !kRules.tickets_never_go_back ? Ticket{0} : found.end();
+    fresh.ticket = wraps || !options_.rules.tickets_never_go_back ? Ticket{0} : found.end();
     fresh.epoch =
         Epoch{static_cast<std::uint8_t>((epoch.value + 1) & ((1u << HeaderLayout::kEpochBits) - 1))};
     // A swap, not a WRITE: a NIC's FAA is not atomic against a WRITE (H7).
@@ -226,8 +215,7 @@ Task<Result<void>> CqlLock<kRules>::restore(RemoteAddr lock, Epoch epoch) {
 }
 
 // The only reset that needs the slots cleared: tickets repeat. A count of that keeps tokens growing.
-template <Rules kRules>
-Task<Result<void>> CqlLock<kRules>::start_tickets_again(RemoteAddr lock) {
+Task<Result<void>> CqlLock::start_tickets_again(RemoteAddr lock) {
   ScratchWords zeroes{frames(), shape_.slots};
   std::fill(zeroes.words().begin(), zeroes.words().end(), 0);
   Op clear = Op::write(shape_.slot_addr(lock, 0), zeroes.words(), Purpose::reset);
@@ -239,14 +227,13 @@ Task<Result<void>> CqlLock<kRules>::start_tickets_again(RemoteAddr lock) {
 
 // ---------------------------------------------------------------- as a member
 
-template <Rules kRules>
-void CqlLock<kRules>::on_signal(EndpointId from, const ResetMessage& signal) {
+void CqlLock::on_signal(EndpointId from, const ResetMessage& signal) {
   if (signal.asked != self_.membership.self().incarnation) return;  // for whoever had this slot before
   const RecordUse record{self_.requests, signal.lock};
   Waiting* aborted = nullptr;
   self_.requests.change(*record, [&](Record& r) {
     const Claim claim{from, signal.claimant, signal.era};
-    const bool known = r.reset_of == signal.era && !kRules.answer_every_claim;
+    const bool known = r.reset_of == signal.era && !options_.rules.answer_every_claim;
     if (!known && std::find(r.unanswered.begin(), r.unanswered.end(), claim) == r.unanswered.end()) {
       r.unanswered.push_back(claim);  // one answer per claim, not per epoch (H32)
     }
@@ -268,15 +255,14 @@ void CqlLock<kRules>::on_signal(EndpointId from, const ResetMessage& signal) {
   answer_if_quiet(*record);
 }
 
-template <Rules kRules>
-void CqlLock<kRules>::answer_if_quiet(Record& record) {
+void CqlLock::answer_if_quiet(Record& record) {
   if (self_.requests.closed()) return;
   std::vector<Claim> owed;
   self_.requests.change(record, [&](Record& r) {
     if (r.unanswered.empty()) return;
     const bool waits = r.waiting != nullptr && r.waiting->state != Waiting::State::aborted;
-    if (kRules.answer_when_free && (r.held || waits)) return;   // H9
-    if (kRules.answer_when_quiet && r.outstanding > 0) return;  // H3, H6
+    if (options_.rules.answer_when_free && (r.held || waits)) return;   // H9
+    if (options_.rules.answer_when_quiet && r.outstanding > 0) return;  // H3, H6
     owed.swap(r.unanswered);
   });
   const member::Member& self = self_.membership.self();
@@ -291,8 +277,7 @@ void CqlLock<kRules>::answer_if_quiet(Record& record) {
   }
 }
 
-template <Rules kRules>
-void CqlLock<kRules>::on_question(const Question& question) {
+void CqlLock::on_question(const Question& question) {
   if (question.claim != my_claim()) return;
   const RecordUse record{self_.requests, question.lock};
   // Not run by this member: left over from one whose incarnation ends in the same bits (H18).
@@ -303,11 +288,10 @@ void CqlLock<kRules>::on_question(const Question& question) {
 
 // An operation failed. If its outcome is unknown it may yet take effect, until the memory node confirms that the
 // connection is closed (H21). Always an error: what is known then.
-template <Rules kRules>
-Task<Result<void>> CqlLock<kRules>::settle(RemoteAddr lock, Errc error) {
+Task<Result<void>> CqlLock::settle(RemoteAddr lock, Errc error) {
   if (error != Errc::outcome_unknown) co_return Failure{error};
   const std::uint32_t before = endpoint_.incarnation(lock.mn);
-  if (kRules.unknown_until_closed) {
+  if (options_.rules.unknown_until_closed) {
     const Result<void> closed = co_await endpoint_.reconnect(lock.mn);
     if (!closed) co_return closed;
   }
@@ -315,8 +299,7 @@ Task<Result<void>> CqlLock<kRules>::settle(RemoteAddr lock, Errc error) {
                                                              : Errc::mn_restarted};
 }
 
-template <Rules kRules>
-Task<Result<Header>> CqlLock<kRules>::read_header(RemoteAddr lock) {
+Task<Result<Header>> CqlLock::read_header(RemoteAddr lock) {
   for (;;) {  // a READ whose outcome is unknown is harmless
     std::uint64_t word = 0;
     Op look = Op::read(lock, {&word, 1}, Purpose::reset);
@@ -332,37 +315,33 @@ Task<Result<Header>> CqlLock<kRules>::read_header(RemoteAddr lock) {
 
 // Has a member been removed that may have left this lock in disorder? Known from the view, which counts removals
 // from before this member came (H33).
-template <Rules kRules>
-bool CqlLock<kRules>::somebody_failed(const Record& record) const {
-  const std::uint64_t unheard_of = kRules.old_removals_count ? 0 : removals_at_first_;
+bool CqlLock::somebody_failed(const Record& record) const {
+  const std::uint64_t unheard_of = options_.rules.old_removals_count ? 0 : removals_at_first_;
   return self_.membership.known().removals > std::max(record.removals_mended, unheard_of);
 }
 
 // Somebody claimed the lock, long ago.
-template <Rules kRules>
-Task<Result<void>> CqlLock<kRules>::look_after(Record& record, Header seen) {
+Task<Result<void>> CqlLock::look_after(Record& record, Header seen) {
   if (self_.requests.is_resetting(record)) co_return Result<void>{};
   const Result<bool> removed = co_await claimant_was_removed(seen.reset_id);
   if (!removed) co_return Failure{removed.error()};
-  const bool own = kRules.adopt_own_claim && seen.reset_id == my_claim();
+  const bool own = options_.rules.adopt_own_claim && seen.reset_id == my_claim();
   if (*removed || own) co_return co_await reset(record, seen.epoch);
   for (const member::Member& m : self_.membership.known().members) {
-    if (claim_of(m) != seen.reset_id || !kRules.adopt_own_claim) continue;
+    if (claim_of(m) != seen.reset_id || !options_.rules.adopt_own_claim) continue;
     endpoint_.send(m.first_endpoint, Question{record.lock, seen.epoch, seen.reset_id}.to_message());
   }
   co_return Result<void>{};
 }
 
 // As long as nobody was ever removed, nobody needs to look.
-template <Rules kRules>
-void CqlLock<kRules>::patrol_if_needed() {
+void CqlLock::patrol_if_needed() {
   const bool needed = patrols_ && self_.membership.known().removals > 0 && !self_.membership.evicted();
   if (needed && patrol_.running() == 0) patrol_.spawn(patrol());
 }
 
 // Time-out, and no progress of the ticket, and somebody was removed: only then a reset (H19).
-template <Rules kRules>
-Task<void> CqlLock<kRules>::patrol() {
+Task<void> CqlLock::patrol() {
   std::vector<GrantKey> waits;
   while (!self_.membership.evicted()) {
     co_await endpoint_.worker().sleep_for(options_.patience);
@@ -393,8 +372,7 @@ Task<void> CqlLock<kRules>::patrol() {
   }
 }
 
-template <Rules kRules>
-void CqlLock<kRules>::on_view(const member::View& view) {
+void CqlLock::on_view(const member::View& view) {
   for (Drain* drain = drains_; drain != nullptr; drain = drain->next) {
     std::erase_if(drain->awaited, [&](const member::Member& m) { return !view.has(m); });
     drain->resume_if_over();

@@ -1,6 +1,4 @@
 // Acquiring a CQL lock (paper section 4.2, "Lock acquisition workflow").
-#pragma once
-
 #include <algorithm>
 #include <utility>
 
@@ -9,8 +7,7 @@
 
 namespace declock::cql {
 
-template <Rules kRules>
-CqlLock<kRules>::CqlLock(Endpoint& endpoint, const LockShape& shape, Party self, Options options)
+CqlLock::CqlLock(Endpoint& endpoint, const LockShape& shape, Party self, Options options)
     : endpoint_(endpoint),
       at_once_(endpoint.completes_at_once()),
       shape_(shape),
@@ -23,40 +20,18 @@ CqlLock<kRules>::CqlLock(Endpoint& endpoint, const LockShape& shape, Party self,
   self.membership.listen(this);
 }
 
-template <Rules kRules>
-CqlLock<kRules>::~CqlLock() {
+CqlLock::~CqlLock() {
   endpoint_.set_receiver(nullptr);
   self_.membership.unlisten(this);
 }
 
-// An operation on a lock was posted, and may take effect until the end of this scope (H3).
-template <Rules kRules>
-class CqlLock<kRules>::Outstanding {
- public:
-  Outstanding(CqlLock& lock, Record& record) : lock_(lock), record_(record) {
-    lock_.self_.requests.change(record_, [](Record& r) { r.outstanding += 1; });
-  }
-  Outstanding(const Outstanding&) = delete;
-  Outstanding& operator=(const Outstanding&) = delete;
-  ~Outstanding() {
-    lock_.self_.requests.change(record_, [](Record& r) { r.outstanding -= 1; });
-    lock_.answer_if_quiet(record_);
-  }
-
- private:
-  CqlLock& lock_;
-  Record& record_;
-};
-
-template <Rules kRules>
-Task<Result<Hold>> CqlLock<kRules>::acquire(RemoteAddr lock, Mode mode, Op* object) {
+Task<Result<Hold>> CqlLock::acquire(RemoteAddr lock, Mode mode, Op* object) {
   if (entered_.has_entered()) return acquire_entered(lock, mode, std::exchange(entered_, {}));
   return acquire_since(lock, mode, timestamp_of(endpoint_.worker().now()), object);
 }
 
-template <Rules kRules>
-Task<Result<Hold>> CqlLock<kRules>::acquire_since(RemoteAddr lock, Mode mode, Timestamp asked,
-                                                  Op* object, std::optional<Result<Place>> entered) {
+Task<Result<Hold>> CqlLock::acquire_since(RemoteAddr lock, Mode mode, Timestamp asked, Op* object,
+                                          std::optional<Result<Place>> entered) {
   const RecordUse record{self_.requests, lock};
   for (;;) {  // once more after each reset that came between, and those are rare and bounded in time
     Result<Place> place = entered ? *entered : co_await enter(lock, mode, object);
@@ -82,7 +57,7 @@ Task<Result<Hold>> CqlLock<kRules>::acquire_since(RemoteAddr lock, Mode mode, Ti
     }
     resets_.aborted += 1;
     // The counts that the FAA changed are the reset's to clean up, never ours (H14).
-    if constexpr (!kRules.aborted_never_undoes) {
+    if (!options_.rules.aborted_never_undoes) {
       Op undo = Op::fetch_add(lock, shape_.header.release_delta(mode), Purpose::acquire);
       (void)co_await endpoint_.post(undo);
     }
@@ -91,9 +66,7 @@ Task<Result<Hold>> CqlLock<kRules>::acquire_since(RemoteAddr lock, Mode mode, Ti
   }
 }
 
-template <Rules kRules>
-Task<Result<typename CqlLock<kRules>::Place>> CqlLock<kRules>::enter(RemoteAddr lock, Mode mode,
-                                                                     Op* object) {
+Task<Result<CqlLock::Place>> CqlLock::enter(RemoteAddr lock, Mode mode, Op* object) {
   const RecordUse record{self_.requests, lock};
   // After its answer to a reset a member adds nothing to the header until a READ shows that it is over.
   if (self_.requests.change(*record, [](const Record& r) { return r.reset_of.has_value(); })) {
@@ -123,13 +96,12 @@ Task<Result<typename CqlLock<kRules>::Place>> CqlLock<kRules>::enter(RemoteAddr 
 }
 
 // What the FAA found says everything. REQUIRES: under the mutex of the requests.
-template <Rules kRules>
-typename CqlLock<kRules>::Verdict CqlLock<kRules>::verdict_on(Record& record, Mode mode,
-                                                              const Header& found,
-                                                              std::uint32_t incarnation) const {
+CqlLock::Verdict CqlLock::verdict_on(Record& record, Mode mode, const Header& found,
+                                     std::uint32_t incarnation) const {
   // Aborted by the epoch that the FAA found, not by when it completed (H3): one that ran in the next epoch
   // counts there, and would be a ghost.
-  const bool signalled = kRules.abort_by_epoch && record.reset_of == Era{found.epoch, incarnation};
+  const bool signalled =
+      options_.rules.abort_by_epoch && record.reset_of == Era{found.epoch, incarnation};
   if (found.reset_id != ResetId{0} || signalled) return Verdict::aborted;
   // H24: the ticket is about to repeat. H10: more requests than members: an entry would hit another's.
   if (found.end() >= shape_.ticket_limit() || found.qsize >= shape_.slots) return Verdict::stuck;
@@ -139,9 +111,8 @@ typename CqlLock<kRules>::Verdict CqlLock<kRules>::verdict_on(Record& record, Mo
   return Verdict::held;
 }
 
-template <Rules kRules>
-void CqlLock<kRules>::fill(Hold& hold, RemoteAddr lock, Mode mode, const Header& found,
-                           std::uint32_t incarnation) {
+void CqlLock::fill(Hold& hold, RemoteAddr lock, Mode mode, const Header& found,
+                   std::uint32_t incarnation) {
   hold.lock = lock;
   hold.mode = mode;
   hold.epoch = found.epoch;
@@ -153,8 +124,7 @@ void CqlLock<kRules>::fill(Hold& hold, RemoteAddr lock, Mode mode, const Header&
   hold.waiting_since.reset();
 }
 
-template <Rules kRules>
-Task<Result<bool>> CqlLock<kRules>::looks_free(RemoteAddr lock, Mode mode) {
+Task<Result<bool>> CqlLock::looks_free(RemoteAddr lock, Mode mode) {
   std::uint64_t word = 0;
   Op look = Op::read(lock, {&word, 1}, Purpose::acquire);
   const Result<void> posted = co_await endpoint_.post(look);
@@ -167,8 +137,7 @@ Task<Result<bool>> CqlLock<kRules>::looks_free(RemoteAddr lock, Mode mode) {
 }
 
 // Makes a wait known. Must exist before its entry is written: the grant may come before the WRITE's completion.
-template <Rules kRules>
-class CqlLock<kRules>::WaitScope {
+class CqlLock::WaitScope {
  public:
   // `known`: it has been made known already.
   WaitScope(CqlLock& lock, Record& record, Waiting& waiting, bool known = false)
@@ -198,8 +167,7 @@ class CqlLock<kRules>::WaitScope {
 };
 
 // co_await: until granted or aborted.
-template <Rules kRules>
-struct CqlLock<kRules>::Granted {
+struct CqlLock::Granted {
   Requests& requests;
   Waiting& waiting;
   bool await_ready() const noexcept { return false; }
@@ -212,9 +180,8 @@ struct CqlLock<kRules>::Granted {
 };
 
 // Nothing: a reset aborted the wait.
-template <Rules kRules>
-Task<Result<std::optional<Hold>>> CqlLock<kRules>::enqueue_and_wait(Record& record, Mode mode,
-                                                                    Timestamp asked, Place place) {
+Task<Result<std::optional<Hold>>> CqlLock::enqueue_and_wait(Record& record, Mode mode, Timestamp asked,
+                                                            Place place) {
   const Header& found = place.found;
   const Ticket ticket = found.end();
   Waiting own{.key = {record.lock, {found.epoch, place.mn_incarnation}, ticket},
@@ -250,8 +217,7 @@ Task<Result<std::optional<Hold>>> CqlLock<kRules>::enqueue_and_wait(Record& reco
                  .waiting_since = waiting.waiting_since};
 }
 
-template <Rules kRules>
-void CqlLock<kRules>::on_grant(const Grant& grant) {
+void CqlLock::on_grant(const Grant& grant) {
   const std::lock_guard guard{self_.requests.mutex()};
   const Record* record = self_.requests.find(grant.key.lock);
   // H20: a grant that nobody awaits belonged to a wait that a reset aborted: ignored, never released.
@@ -259,16 +225,15 @@ void CqlLock<kRules>::on_grant(const Grant& grant) {
   Waiting& waiting = *record->waiting;
   if (waiting.state != Waiting::State::waits) return;
   GrantKey named = grant.key;
-  if (!kRules.epochs_match) named.era.epoch = waiting.key.era.epoch;
-  if (kRules.tickets_match && waiting.key != named) return;
+  if (!options_.rules.epochs_match) named.era.epoch = waiting.key.era.epoch;
+  if (options_.rules.tickets_match && waiting.key != named) return;
   waiting.state = Waiting::State::granted;
   waiting.waiting_since = grant.waiting_since;
   if (waiting.coroutine) endpoint_.worker().make_ready(waiting.coroutine);
 }
 
 // With READs, never with another FAA: it would only add to the counts that the reset has to clean (H7).
-template <Rules kRules>
-Task<Result<void>> CqlLock<kRules>::await_end_of_reset(Record& record) {
+Task<Result<void>> CqlLock::await_end_of_reset(Record& record) {
   Worker& worker = endpoint_.worker();
   Duration pause = microseconds(2);
   Time patient_until = worker.now() + options_.patience;
@@ -292,14 +257,12 @@ Task<Result<void>> CqlLock<kRules>::await_end_of_reset(Record& record) {
   co_return Result<void>{};
 }
 
-template <Rules kRules>
-std::uint32_t CqlLock<kRules>::slot_for(Ticket ticket) const {
+std::uint32_t CqlLock::slot_for(Ticket ticket) const {
   if (shape_.queue == QueueLayout::owner) return self_.membership.self().slot.value;
   return static_cast<std::uint32_t>(ticket.value % shape_.slots);
 }
 
-template <Rules kRules>
-Entry CqlLock<kRules>::entry_for(Ticket ticket, Epoch epoch, Mode mode, Timestamp asked) const {
+Entry CqlLock::entry_for(Ticket ticket, Epoch epoch, Mode mode, Timestamp asked) const {
   const bool odd = self_.membership.self().incarnation.value % 2 != 0;
   if (shape_.queue == QueueLayout::owner) {
     return {static_cast<std::uint32_t>(ticket.value), epoch, mode, asked, self_.worker, odd};
@@ -311,15 +274,15 @@ Entry CqlLock<kRules>::entry_for(Ticket ticket, Epoch epoch, Mode mode, Timestam
 
 // Others wait behind this hold: all of them if it is exclusive; if it is shared, from the first writer on,
 // since the readers up to there hold the lock as well.
-template <Rules kRules>
-Task<Result<std::optional<Timestamp>>> CqlLock<kRules>::waiting_since(Hold hold) {
+Task<Result<std::optional<Timestamp>>> CqlLock::waiting_since(Hold hold) {
   ScratchWords queue{frames(), shape_.queue_words()};
   Op look = Op::read(hold.lock, queue.words(), Purpose::prefetch);
   const Result<void> posted = co_await endpoint_.post(look);
   if (!posted) co_return Failure{posted.error()};
   const Header seen = shape_.header.decode(queue.words()[0]);
   const Ticket behind{hold.ticket.value + 1};
-  const QueueView<kRules> view{shape_, queue.words(), hold.epoch, behind, std::max(behind, seen.end())};
+  const QueueView view{options_.rules, shape_, queue.words(),
+                       hold.epoch,     behind, std::max(behind, seen.end())};
   Ticket from = behind;
   if (hold.mode == Mode::shared) {
     from = view.end();
@@ -330,8 +293,7 @@ Task<Result<std::optional<Timestamp>>> CqlLock<kRules>::waiting_since(Hold hold)
   co_return view.waiting_since(from);
 }
 
-template <Rules kRules>
-Task<Result<std::uint64_t>> CqlLock<kRules>::wraps(RemoteAddr lock) {
+Task<Result<std::uint64_t>> CqlLock::wraps(RemoteAddr lock) {
   std::uint64_t count = 0;
   Op look = Op::read(shape_.wraps_addr(lock), {&count, 1}, Purpose::acquire);
   const Result<void> posted = co_await endpoint_.post(look);
@@ -339,8 +301,7 @@ Task<Result<std::uint64_t>> CqlLock<kRules>::wraps(RemoteAddr lock) {
   co_return count;
 }
 
-template <Rules kRules>
-Token CqlLock<kRules>::token(const Hold& hold, std::uint64_t wraps) const {
+Token CqlLock::token(const Hold& hold, std::uint64_t wraps) const {
   CHECK(hold.mode == Mode::exclusive);
   return {hold.mn_incarnation, wraps, hold.ticket, hold.local_sequence};
 }

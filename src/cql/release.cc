@@ -1,6 +1,4 @@
 // Releasing a CQL lock and handing it over (paper sections 4.2, "Lock release workflow", and 4.3).
-#pragma once
-
 #include <algorithm>
 
 #include "cql/cql.h"
@@ -8,8 +6,7 @@
 
 namespace declock::cql {
 
-template <Rules kRules>
-Task<Result<void>> CqlLock<kRules>::release(Hold hold, Op* object) {
+Task<Result<void>> CqlLock::release(Hold hold, Op* object) {
   const RecordUse record{self_.requests, hold.lock};
   Result<void> released = Failure{Errc::mn_restarted};
   if (hold.mn_incarnation >
@@ -17,7 +14,8 @@ Task<Result<void>> CqlLock<kRules>::release(Hold hold, Op* object) {
     const Result<void> connected = co_await endpoint_.reconnect(hold.lock.mn);
     if (!connected) released = connected;
   }
-  if (hold.mn_incarnation == endpoint_.incarnation(hold.lock.mn) || !kRules.restart_voids_holds) {
+  if (hold.mn_incarnation == endpoint_.incarnation(hold.lock.mn) ||
+      !options_.rules.restart_voids_holds) {
     released = co_await release_cql(*record, hold, object);
   } else {
     no_longer_held(*record, hold.ticket);
@@ -30,8 +28,7 @@ Task<Result<void>> CqlLock<kRules>::release(Hold hold, Op* object) {
   co_return Result<void>{};
 }
 
-template <Rules kRules>
-void CqlLock<kRules>::no_longer_held(Record& record, Ticket ticket) {
+void CqlLock::no_longer_held(Record& record, Ticket ticket) {
   self_.requests.change(record, [&](Record& r) {
     if (r.held != ticket) return;  // the next request of this member may hold the lock already
     r.held.reset();
@@ -40,8 +37,7 @@ void CqlLock<kRules>::no_longer_held(Record& record, Ticket ticket) {
   answer_if_quiet(record);
 }
 
-template <Rules kRules>
-Task<Result<void>> CqlLock<kRules>::release_cql(Record& record, Hold hold, Op* object) {
+Task<Result<void>> CqlLock::release_cql(Record& record, Hold hold, Op* object) {
   ScratchWords queue{frames(), shape_.queue_words()};
   Op leave = Op::fetch_add(hold.lock, shape_.header.release_delta(hold.mode), Purpose::release);
   Op look = Op::read(hold.lock, queue.words(), Purpose::release);
@@ -65,8 +61,7 @@ Task<Result<void>> CqlLock<kRules>::release_cql(Record& record, Hold hold, Op* o
 }
 
 // What the FAA of a release found.
-template <Rules kRules>
-bool CqlLock<kRules>::owes_nothing(const Hold& hold, const Header& found) {
+bool CqlLock::owes_nothing(const Hold& hold, const Header& found) {
   if (found.reset_id != ResetId{0}) return true;  // the reset cleans up
   if (found.qsize == 1) return true;              // nobody else is there
   if (hold.mode == Mode::exclusive) return false;
@@ -75,9 +70,8 @@ bool CqlLock<kRules>::owes_nothing(const Hold& hold, const Header& found) {
   return found.wcnt == 0 || found.ticket.value + 1 == hold.ticket.value;
 }
 
-template <Rules kRules>
-Task<Result<void>> CqlLock<kRules>::hand_over(Record& record, Hold hold, Header found,
-                                              std::span<std::uint64_t> queue) {
+Task<Result<void>> CqlLock::hand_over(Record& record, Hold hold, Header found,
+                                      std::span<std::uint64_t> queue) {
   Worker& worker = endpoint_.worker();
   Time patient_until = worker.now() + options_.patience;
   Duration pause{};  // the first refetch follows at once: entries are on their way for microseconds
@@ -97,7 +91,7 @@ Task<Result<void>> CqlLock<kRules>::hand_over(Record& record, Hold hold, Header 
       // Its owner is slow, or it will never come.
       const bool failed =
           self_.requests.change(record, [this](const Record& r) { return somebody_failed(r); });
-      if (kRules.refetch_ends_in_reset && failed) co_return co_await reset(record, found.epoch);
+      if (options_.rules.refetch_ends_in_reset && failed) co_return co_await reset(record, found.epoch);
       patient_until = worker.now() + options_.patience;
     }
     co_await worker.sleep_for(pause);
@@ -110,17 +104,18 @@ Task<Result<void>> CqlLock<kRules>::hand_over(Record& record, Hold hold, Header 
 
 // `owed`: the first that was not granted yet, which is the first at all until everything is settled, but without rule H29.
 // `refreshed`: whoever is not known now was removed.
-template <Rules kRules>
-typename CqlLock<kRules>::HandOver CqlLock<kRules>::try_hand_over(const Hold& hold, const Header& found,
-                                                                  std::span<const std::uint64_t> queue,
-                                                                  Ticket& owed, bool refreshed) {
-  const QueueView<kRules> view{shape_, queue, found.epoch, Ticket{found.ticket.value + 1}, found.end()};
+CqlLock::HandOver CqlLock::try_hand_over(const Hold& hold, const Header& found,
+                                         std::span<const std::uint64_t> queue, Ticket& owed,
+                                         bool refreshed) {
+  const QueueView view{options_.rules, shape_, queue, found.epoch, Ticket{found.ticket.value + 1},
+                       found.end()};
   const Header seen = view.header();
   if (seen.reset_id != ResetId{0} || seen.epoch != found.epoch) return HandOver::done;
   if (view.overwritten()) return HandOver::overwritten;
   const Decision decision =
       hold.mode == Mode::exclusive ? after_writer(view) : after_reader(view, found.wcnt);
-  if (kRules.grants_name_incarnations && !refreshed && !knows_owners(view, owed, decision.grant_end)) {
+  if (options_.rules.grants_name_incarnations && !refreshed &&
+      !knows_owners(view, owed, decision.grant_end)) {
     return HandOver::owner_unknown;
   }
   send_grants(hold.lock, found.epoch, view, owed, decision.grant_end);
@@ -129,15 +124,13 @@ typename CqlLock<kRules>::HandOver CqlLock<kRules>::try_hand_over(const Hold& ho
 }
 
 // The member that wrote this entry, if it is known.
-template <Rules kRules>
-const member::Member* CqlLock<kRules>::owner_of(const Waiter& waiter) const {
+const member::Member* CqlLock::owner_of(const Waiter& waiter) const {
   const member::Member* owner = self_.membership.known().find(waiter.owner);
   const bool same = owner != nullptr && (owner->incarnation.value % 2 != 0) == waiter.odd;
-  return same || !kRules.grants_name_incarnations ? owner : nullptr;
+  return same || !options_.rules.grants_name_incarnations ? owner : nullptr;
 }
 
-template <Rules kRules>
-bool CqlLock<kRules>::knows_owners(const QueueView<kRules>& view, Ticket begin, Ticket end) const {
+bool CqlLock::knows_owners(const QueueView& view, Ticket begin, Ticket end) const {
   bool all = true;
   view.for_each([&](const Waiter& w) {
     if (w.ticket >= begin && w.ticket < end) all = all && owner_of(w) != nullptr;
@@ -145,9 +138,8 @@ bool CqlLock<kRules>::knows_owners(const QueueView<kRules>& view, Ticket begin, 
   return all;
 }
 
-template <Rules kRules>
-void CqlLock<kRules>::send_grants(RemoteAddr lock, Epoch epoch, const QueueView<kRules>& view,
-                                  Ticket begin, Ticket end) {
+void CqlLock::send_grants(RemoteAddr lock, Epoch epoch, const QueueView& view, Ticket begin,
+                          Ticket end) {
   if (begin == end) return;
   const std::uint32_t incarnation = endpoint_.incarnation(lock.mn);
   const std::optional<Timestamp> waiting_since = view.waiting_since(end);
