@@ -1,7 +1,6 @@
 // The declock program: finds the subcommand, and turns what went wrong into one line.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -23,52 +22,29 @@ int fail(ExitCode code, std::string_view what) {
   return code;
 }
 
-// The command line up to the first option, for the hint at --help.
-std::string command_path(const CLI::App& app) {
-  std::string path = app.get_name();
-  for (const CLI::App* chosen : app.get_subcommands()) path += " " + command_path(*chosen);
-  return path;
-}
-
-// The innermost command that was named has subcommands and was given none of them. Empty: it has none.
-std::string command_needed(const CLI::App& program) {
-  const CLI::App* app = &program;
-  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
-  std::string accepted;
-  for (const CLI::App* sub : app->get_subcommands([](const CLI::App*) { return true; })) {
-    accepted += (accepted.empty() ? "" : ", ") + sub->get_name();
-  }
-  if (accepted.empty()) return {};
-  const std::vector<std::string> rest = program.remaining(true);
-  return fmt::format(
-      "{}; commands of '{}' are {}",
-      rest.empty() ? "a command is missing" : fmt::format("'{}' is no command", rest.front()),
-      command_path(program), accepted);
-}
-
-// By command_path(), without the program's name.
+// By their names.
 std::map<std::string, Action> add_commands(Command program, const std::vector<std::string>& command) {
+  std::map<std::string, Action> actions{
+      {"doctor", add_doctor(program)},      {"inspect", add_inspect(program)},
+      {"lock", add_lock(program, command)}, {"mn", add_mn(program)},
+      {"secret", add_secret(program)},      {"top", add_top(program)},
+      {"trace", add_trace(program)}};
+  for (const auto& [name, action] : add_shm(program)) actions.emplace("shm " + name, action);
+#if DECLOCK_EVALUATION
   Command bench = program.add_command("bench", "Benchmarks");
   bench.require_command();
-  std::map<std::string, Action> actions{{"bench micro", add_bench_micro(bench)},
-                                        {"bench mutex", add_bench_mutex(bench)},
-                                        {"bench paths", add_bench_paths(bench)},
-                                        {"bench peers", add_bench_peers(bench)},
-                                        {"bench reset", add_bench_reset(bench)},
-                                        {"explore", add_explore(program)},
-                                        {"torture", add_torture(program)},
-                                        {"nic", add_nic(program)},
-                                        {"demo", add_demo(program)},
-                                        {"doctor", add_doctor(program)},
-                                        {"figures", add_figures(program)},
-                                        {"inspect", add_inspect(program)},
-                                        {"lock", add_lock(program, command)},
-                                        {"mn", add_mn(program)},
-                                        {"secret", add_secret(program)},
-                                        {"sensitivity", add_sensitivity(program)},
-                                        {"top", add_top(program)},
-                                        {"trace", add_trace(program)}};
-  for (const auto& [name, action] : add_shm(program)) actions.emplace("shm " + name, action);
+  actions.merge(std::map<std::string, Action>{{"bench micro", add_bench_micro(bench)},
+                                              {"bench mutex", add_bench_mutex(bench)},
+                                              {"bench paths", add_bench_paths(bench)},
+                                              {"bench peers", add_bench_peers(bench)},
+                                              {"bench reset", add_bench_reset(bench)},
+                                              {"demo", add_demo(program)},
+                                              {"explore", add_explore(program)},
+                                              {"figures", add_figures(program)},
+                                              {"nic", add_nic(program)},
+                                              {"sensitivity", add_sensitivity(program)},
+                                              {"torture", add_torture(program)}});
+#endif
   return actions;
 }
 
@@ -83,29 +59,16 @@ std::vector<std::string> take_command(int& argc, char** argv) {
 
 int main(int argc, char** argv) {
   open_standard_descriptors();
-  CLI::App program{"DecLock: a reader-writer lock for disaggregated memory", "declock"};
-  program.set_version_flag("--version", "declock " DECLOCK_VERSION ", commit " DECLOCK_COMMIT);
-  program.require_subcommand(1);
-  program.get_formatter()->column_width(34);
-  program.option_defaults()->always_capture_default();
+  Program program{"declock", "DecLock: a reader-writer lock for disaggregated memory",
+                  "declock " DECLOCK_VERSION ", commit " DECLOCK_COMMIT};
   const bool has_command = argc > 1 && std::string_view{argv[1]} == "lock";
-  const std::map<std::string, Action> actions = add_commands(
-      Command{program}, has_command ? take_command(argc, argv) : std::vector<std::string>{});
+  const std::map<std::string, Action> actions =
+      add_commands(program.root(), has_command ? take_command(argc, argv) : std::vector<std::string>{});
   try {
-    program.parse(argc, argv);
-    const int status = actions.at(command_path(*program.get_subcommands().front()))();
+    const std::optional<std::string> command = program.parse(argc, argv);
+    const int status = command ? actions.at(*command)() : kFine;
     flush_standard_output();
     return status;
-  } catch (const CLI::Success& asked) {
-    program.exit(asked);  // --help, --version
-    return std::fflush(stdout) == 0 ? kFine : fail(kIncomplete, "standard output could not be written");
-  } catch (const CLI::RequiredError& error) {
-    const std::string needed = command_needed(program);
-    return fail(kBadInput, needed.empty()
-                               ? fmt::format("{}; see '{} --help'", error.what(), command_path(program))
-                               : needed);
-  } catch (const CLI::ParseError& error) {
-    return fail(kBadInput, fmt::format("{}; see '{} --help'", error.what(), command_path(program)));
   } catch (const BadInput& error) {
     return fail(kBadInput, error.what());
   } catch (const CannotRun& error) {

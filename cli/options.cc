@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "base/units.h"
+#include "commands.h"
 
 namespace declock::cli {
 namespace {
@@ -15,6 +16,29 @@ template <class T>
 bool parses(const std::string& text, T& value) {
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
   return ec == std::errc{} && end == text.data() + text.size();
+}
+
+// The command line up to the first option.
+std::string command_path(const CLI::App& app) {
+  std::string path = app.get_name();
+  for (const CLI::App* chosen : app.get_subcommands()) path += " " + command_path(*chosen);
+  return path;
+}
+
+// The innermost command that was named has subcommands and was given none of them. Empty: it has none.
+std::string command_needed(const CLI::App& program) {
+  const CLI::App* app = &program;
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+  std::string accepted;
+  for (const CLI::App* sub : app->get_subcommands([](const CLI::App*) { return true; })) {
+    accepted += (accepted.empty() ? "" : ", ") + sub->get_name();
+  }
+  if (accepted.empty()) return {};
+  const std::vector<std::string> rest = program.remaining(true);
+  return fmt::format(
+      "{}; commands of '{}' are {}",
+      rest.empty() ? "a command is missing" : fmt::format("'{}' is no command", rest.front()),
+      command_path(program), accepted);
 }
 
 }  // namespace
@@ -138,6 +162,34 @@ Option Command::add_duration(const std::string& name, Duration& value, const std
 
 Option Command::add_flag(const std::string& name, bool& value, const std::string& help) {
   return Option{app_->add_flag(name, value, help)};
+}
+
+Program::Program(const std::string& name, const std::string& what, const std::string& version)
+    : app_(std::make_unique<CLI::App>(what, name)) {
+  app_->set_version_flag("--version", version);
+  app_->require_subcommand(1);
+  app_->get_formatter()->column_width(34);
+  app_->option_defaults()->always_capture_default();
+}
+Program::~Program() = default;
+
+std::optional<std::string> Program::parse(int argc, char** argv) {
+  const auto bad = [&](const CLI::Error& error) {
+    return BadInput(fmt::format("{}; see '{} --help'", error.what(), command_path(*app_)));
+  };
+  try {
+    app_->parse(argc, argv);
+  } catch (const CLI::Success& asked) {
+    app_->exit(asked);
+    return std::nullopt;
+  } catch (const CLI::RequiredError& error) {
+    const std::string needed = command_needed(*app_);
+    if (!needed.empty()) throw BadInput(needed);
+    throw bad(error);
+  } catch (const CLI::ParseError& error) {
+    throw bad(error);
+  }
+  return command_path(*app_->get_subcommands().front());
 }
 
 void add_verbs_options(Command app, net::NetworkOptions& options) {

@@ -1,9 +1,10 @@
 // Commands and their options, with errors that say what is accepted. Behind it is CLI11, which takes seconds to compile
-// wherever it is seen: in options.cc and main.cc alone.
+// wherever it is seen: in options.cc alone.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -63,6 +64,19 @@ class Command {
 
  private:
   CLI::App* app_;
+};
+
+// The whole command line.
+class Program {
+ public:
+  Program(const std::string& name, const std::string& what, const std::string& version);
+  ~Program();
+  Command root() { return Command{*app_}; }
+  // The command that was asked for, "bench micro". Nothing: --help or --version was, and is printed. Throws BadInput.
+  std::optional<std::string> parse(int argc, char** argv);
+
+ private:
+  std::unique_ptr<CLI::App> app_;
 };
 
 // Which device, port, GID and MTU a program uses on --fabric verbs.

@@ -37,8 +37,12 @@ if(DECLOCK_PRECOMPILED)
   # Of what is precompiled, g++ 12 forgets that it is a system's header, and warns of mistakes in it that are none.
   add_compile_options(-Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread)
   declock_precompiled_kind(standard HEADERS ${standard_headers} USES fmt::fmt)
+  if(DECLOCK_PROGRAM)
+    declock_precompiled_kind(program HEADERS ${standard_headers} <nlohmann/json.hpp>
+                             USES fmt::fmt nlohmann_json::nlohmann_json)
+  endif()
   if(DECLOCK_TESTS)
-    declock_precompiled_kind(tests HEADERS ${standard_headers} <fstream> <gtest/gtest.h>
-                             USES fmt::fmt GTest::gtest OPTIONS -O0)
+    declock_precompiled_kind(tests HEADERS ${standard_headers} <fstream> <gtest/gtest.h> <nlohmann/json.hpp>
+                             USES fmt::fmt nlohmann_json::nlohmann_json GTest::gtest OPTIONS -O0)
   endif()
 endif()

@@ -8,21 +8,21 @@
 namespace declock::process {
 namespace {
 
-TEST(ZooKeeperCluster, GoesOnWithoutTheLeaderAMemoryNodeAndAComputeNode) {
+TEST(ZkCluster, GoesOnWithoutTheLeaderAMemoryNodeAndAComputeNode) {
   if (!zk::Ensemble::missing().empty()) GTEST_SKIP() << zk::Ensemble::missing();
-  zk::Ensemble ensemble;
-  ASSERT_TRUE(ensemble.wait_until_up());
+  zk::Ensemble* const ensemble = zk::Ensemble::shared();
+  ASSERT_NE(ensemble, nullptr);
   NetCluster cluster;
-  cluster.set_coordinator(fmt::format("zk://{}/test", ensemble.servers()));
+  cluster.set_coordinator(fmt::format("zk://{}/test", ensemble->servers()));
   cluster.start_mn(0);
   cluster.start_mn(1);
   ASSERT_FALSE(testing::Test::HasFatalFailure());
   for (std::size_t i = 0; i < 4; ++i) cluster.start(i, 1);
   cluster.expect_progress();
 
-  const std::optional<std::size_t> leader = ensemble.leader();
+  const std::optional<std::size_t> leader = ensemble->leader();
   ASSERT_TRUE(leader);
-  ensemble.kill(*leader);
+  ensemble->kill(*leader);
   cluster.expect_progress();
 
   cluster.kill_process(2);

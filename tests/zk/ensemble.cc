@@ -153,8 +153,15 @@ std::optional<std::size_t> Ensemble::leader() const {
   return {};
 }
 
+Ensemble* Ensemble::shared() {
+  if (!missing().empty()) return nullptr;
+  static Ensemble ensemble;
+  ensemble.start_all();
+  return ensemble.wait_until_up() ? &ensemble : nullptr;
+}
+
 bool Ensemble::wait_until_up() const {
-  for (int tries = 0; tries < 600; ++tries) {
+  for (int tries = 0; tries < 3000; ++tries) {
     std::size_t up = 0;
     for (std::size_t i = 0; i < kServers; ++i) up += mode(i).empty() ? 0 : 1;
     if (up == kServers) return true;

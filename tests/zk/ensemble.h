@@ -25,9 +25,13 @@ class Ensemble {
 
   // "host:port,host:port,host:port"
   std::string servers() const;
-  // All three serve; false: they do not within half a minute.
+  // All three serve; false: they do not within minutes.
   bool wait_until_up() const;
   std::optional<std::size_t> leader() const;
+
+  // The one that all tests of this process share, all of it up. Null: there cannot be one here, or it does not come up.
+  // REQUIRES: no other thread is alive.
+  static Ensemble* shared();
 
   void kill(std::size_t server);
   // Those that were killed, again. REQUIRES: no other thread is alive.

@@ -36,15 +36,10 @@ struct Told {
 
 class Zk : public testing::Test {
  protected:
-  static void SetUpTestSuite() {
-    if (Ensemble::missing().empty()) ensemble_ = std::make_unique<Ensemble>();
-  }
-  static void TearDownTestSuite() { ensemble_.reset(); }
-
   void SetUp() override {
-    if (ensemble_ == nullptr) GTEST_SKIP() << Ensemble::missing();
-    ensemble_->start_all();
-    ASSERT_TRUE(ensemble_->wait_until_up());
+    if (!Ensemble::missing().empty()) GTEST_SKIP() << Ensemble::missing();
+    ensemble_ = Ensemble::shared();
+    ASSERT_NE(ensemble_, nullptr);
     at_ = {ensemble_->servers(), testing::UnitTest::GetInstance()->current_test_info()->name()};
     shape_.members = 3;
     shape_.lease = milliseconds(1200);
@@ -106,7 +101,7 @@ class Zk : public testing::Test {
     return soon([&] { return told.incarnation.load() != 0; });
   }
 
-  static inline std::unique_ptr<Ensemble> ensemble_;
+  Ensemble* ensemble_ = nullptr;
   ZkAddress at_;
   ClusterShape shape_;
   std::vector<pid_t> processes_;
