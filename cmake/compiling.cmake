@@ -31,6 +31,9 @@ function(declock_precompiled target kind)
   endif()
 endfunction()
 
+# What is tested is optimised and watched for undefined behaviour; what tests it need not be.
+set(test_options -O0 -fno-sanitize=undefined)
+
 set(standard_headers <algorithm> <array> <atomic> <chrono> <coroutine> <cstdint> <deque> <functional> <map> <memory>
     <mutex> <optional> <span> <string> <string_view> <thread> <utility> <vector> <fmt/format.h>)
 if(DECLOCK_PRECOMPILED)
@@ -43,6 +46,6 @@ if(DECLOCK_PRECOMPILED)
   endif()
   if(DECLOCK_TESTS)
     declock_precompiled_kind(tests HEADERS ${standard_headers} <fstream> <gtest/gtest.h> <nlohmann/json.hpp>
-                             USES fmt::fmt nlohmann_json::nlohmann_json GTest::gtest OPTIONS -O0)
+                             USES fmt::fmt nlohmann_json::nlohmann_json GTest::gtest OPTIONS ${test_options})
   endif()
 endif()

@@ -63,7 +63,8 @@ Result<net::Blob, std::string> OfiExposure::open(const net::PeerId& peer, const 
       fi_mr_reg((*network)->domain(), memory_.data(), memory_.size(), FI_REMOTE_READ | FI_REMOTE_WRITE,
                 0, unguessable_number(), 0, &region, nullptr);
   if (code != 0)
-    return Failure{fmt::format("libfabric: the memory cannot be registered: {}", fi_strerror(-code))};
+    return Failure{
+        fmt::format("libfabric: the memory cannot be registered: {}", library().strerror(-code))};
   const AccessAnswer answer{fi_mr_key(region), Network::name_of(endpoint->get())};
   Access& access = accesses_[peer];
   access = {std::move(*network), std::move(*endpoint), Owned<fid_mr>{region}};

@@ -1,12 +1,10 @@
 #include "ofi/network.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_errno.h>
 
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -17,21 +15,7 @@ namespace declock::ofi {
 namespace {
 
 std::string failed(std::string_view what, long code) {
-  return fmt::format("libfabric: {}: {}", what, fi_strerror(static_cast<int>(-code)));
-}
-
-// A library behind libfabric, that of an old adapter, takes the handlers of these signals when it is loaded, prints, and
-// ends the process with status 1. They are given back before the program begins.
-[[gnu::constructor]] void give_signals_back() {
-  for (const int number : {SIGINT, SIGTERM, SIGSEGV, SIGABRT, SIGBUS, SIGILL, SIGFPE}) {
-    struct sigaction now {};
-    Dl_info owner{};
-    if (sigaction(number, nullptr, &now) != 0 || now.sa_handler == SIG_DFL || now.sa_handler == SIG_IGN)
-      continue;
-    if (dladdr(reinterpret_cast<void*>(now.sa_handler), &owner) != 0 && owner.dli_fname != nullptr &&
-        std::strstr(owner.dli_fname, "infinipath") != nullptr)
-      (void)std::signal(number, SIG_DFL);
-  }
+  return fmt::format("libfabric: {}: {}", what, library().strerror(static_cast<int>(-code)));
 }
 
 // There is no other way to tell the provider. With its defaults an endpoint takes 70 MB; with these, 3 MB.
@@ -48,7 +32,8 @@ void set_sizes() {
 
 Result<std::unique_ptr<Network>, std::string> Network::open(const std::string& host) {
   set_sizes();
-  const std::unique_ptr<fi_info, FreeInfo> hints{fi_allocinfo()};
+  if (const auto loaded = load_library(); !loaded) return Failure{loaded.error()};
+  const std::unique_ptr<fi_info, FreeInfo> hints{library().dupinfo(nullptr)};  // an empty one
   hints->ep_attr->type = FI_EP_RDM;
   hints->caps = FI_MSG | FI_RMA | FI_ATOMIC;
   hints->fabric_attr->prov_name = strdup("tcp;ofi_rxm");
@@ -61,16 +46,17 @@ Result<std::unique_ptr<Network>, std::string> Network::open(const std::string& h
 
   std::unique_ptr<Network> net{new Network};
   fi_info* found = nullptr;
-  int code = fi_getinfo(FI_VERSION(1, 17), host.c_str(), nullptr, FI_SOURCE, hints.get(), &found);
+  int code =
+      library().getinfo(FI_VERSION(1, 17), host.c_str(), nullptr, FI_SOURCE, hints.get(), &found);
   if (code != 0) {
     return Failure{fmt::format(
         "libfabric has no provider tcp;ofi_rxm on {} ({}); is that an address of this machine, and is "
         "Debian's libfabric1 (1.17 or later) installed?",
-        host, fi_strerror(-code))};
+        host, library().strerror(-code))};
   }
   net->info_.reset(found);
   fid_fabric* fabric = nullptr;
-  if ((code = fi_fabric(found->fabric_attr, &fabric, nullptr)) != 0)
+  if ((code = library().fabric(found->fabric_attr, &fabric, nullptr)) != 0)
     return Failure{failed("fabric", code)};
   net->fabric_.reset(fabric);
   fid_domain* domain = nullptr;

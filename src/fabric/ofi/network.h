@@ -12,6 +12,7 @@
 #include <string>
 
 #include "declock/result.h"
+#include "ofi/library.h"
 
 namespace declock::ofi {
 
@@ -44,7 +45,7 @@ class Network {
  private:
   Network() = default;
   struct FreeInfo {
-    void operator()(fi_info* info) const { fi_freeinfo(info); }
+    void operator()(fi_info* info) const { library().freeinfo(info); }
   };
   std::unique_ptr<fi_info, FreeInfo> info_;
   Owned<fid_fabric> fabric_;
