@@ -168,7 +168,7 @@ TEST_F(Cli, HelpIsThereForEveryCommand) {
 }
 
 TEST_F(Cli, RefusesBadUsageInOneLine) {
-  expect_refused("", "commands of 'declock' are bench");
+  expect_refused("", "commands of 'declock' are doctor");
   expect_refused("frobnicate", "'frobnicate' is no command");
   expect_refused("bench", "micro");
   expect_refused("bench mico", "'mico' is no command");

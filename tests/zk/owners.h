@@ -1,27 +1,15 @@
 // Who has a link, reduced to what it hears: a compute node and a memory node without memory, each with a hub on a thread.
 #pragma once
 
-#include <unistd.h>
-
 #include <mutex>
 #include <thread>
 #include <vector>
 
-#include "base/futex.h"
 #include "member_zk/zk_compute_link.h"
 #include "member_zk/zk_memory_link.h"
+#include "support/soon.h"
 
 namespace declock::zk {
-
-template <class Done>
-bool soon(Done done) {
-  const Time latest = monotonic_now() + seconds(30);  // against hanging
-  while (!done()) {
-    if (monotonic_now() > latest) return false;
-    usleep(5'000);
-  }
-  return true;
-}
 
 // What the hub's thread writes and the test reads.
 template <class T>
