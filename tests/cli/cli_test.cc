@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/runner.h"
+#include "support/soon.h"
 
 namespace declock {
 namespace {
@@ -265,7 +266,7 @@ TEST_F(Cli, CtrlCEndsABenchmarkAtOnceAndLeavesNoFile) {
   const auto files = [&] {
     return std::distance(fs::directory_iterator(folder_), fs::directory_iterator{});
   };
-  for (int i = 0; i < 3000 && files() < 2; ++i) ::usleep(10'000);  // until it has opened its result
+  ASSERT_TRUE(soon([&] { return files() >= 2; }));  // it has opened its result
   ::kill(child, SIGINT);
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);

@@ -9,6 +9,7 @@
 #include "cli/runner.h"
 #include "declock/declock.h"
 #include "process/programs.h"
+#include "support/soon.h"
 
 namespace declock {
 namespace {
@@ -81,29 +82,24 @@ class LookCli : public CliTest {
     }
   }
   std::string inspected() { return run("inspect " + quoted() + " orders/42").out; }
-  void wait_for_cluster() const {
-    Options options;
-    options.create = false;
-    for (int i = 0; i < 2000; ++i) {
-      const auto opened = Cluster::open(uri(), options);
-      if (opened && opened->stats().members >= 1) return;
-      ::usleep(5000);
-    }
-    ADD_FAILURE() << "no cluster";
-  }
 };
 
 TEST_F(LookCli, TopShowsWhatTheProcessesDo) {
   const Child one{[&] { busy(); }};
   const Child two{[&] { busy(); }};
-  wait_for_cluster();
-  ::usleep(1'500'000);  // until both have reported
-  const Outcome outcome = run("top " + quoted() + " --once --json -");
-  ASSERT_EQ(outcome.status, 0) << outcome.err;
-  const json look = json::parse(outcome.out);
-  EXPECT_EQ(look["processes"].size(), 2u) << look;
-  EXPECT_GT(look["acquired_exclusive_per_s"], 100);
-  EXPECT_GT(look["acquired_shared_per_s"], 10);
+  json look;
+  ASSERT_TRUE(soon([&] {  // until both have reported twice
+    const Outcome outcome = run("top " + quoted() + " --once --json -");
+    if (outcome.status != 0) return false;  // there is no cluster yet
+    look = json::parse(outcome.out);
+    const json& processes = look["processes"];
+    return processes.size() == 2 &&
+           std::none_of(processes.begin(), processes.end(),
+                        [](const json& process) { return process["acquired_per_s"].is_null(); });
+  })) << look;
+  for (const json& process : look["processes"]) EXPECT_GT(process["acquired_per_s"], 0) << look;
+  EXPECT_GT(look["acquired_exclusive_per_s"], 0);
+  EXPECT_GT(look["acquired_shared_per_s"], 0);
   EXPECT_GT(look["mn_operations_per_acquisition"], 0.1);
   EXPECT_EQ(look["removals"], 0);
   EXPECT_GE(look["members"], 2);
@@ -116,12 +112,15 @@ TEST_F(LookCli, TopShowsWhatTheProcessesDo) {
   EXPECT_GT(orders["hold_mean_ns"], 50'000);
   EXPECT_TRUE(orders.contains("queue"));
 
-  const Outcome blocks = run("top " + quoted() + " --times 2 --interval 100ms");
-  ASSERT_EQ(blocks.status, 0) << blocks.err;
+  Outcome blocks;
+  EXPECT_TRUE(soon([&] {
+    blocks = run("top " + quoted() + " --times 2 --interval 100ms");
+    const std::size_t first = blocks.out.find("orders/42");
+    return first != std::string::npos && blocks.out.find("orders/42", first + 1) != std::string::npos &&
+           blocks.out.find("stock[3]") != std::string::npos;
+  })) << blocks.out;
+  EXPECT_EQ(blocks.status, 0) << blocks.err;
   EXPECT_EQ(blocks.out.find('\033'), std::string::npos) << "no terminal";
-  const std::size_t first = blocks.out.find("orders/42");
-  EXPECT_NE(blocks.out.find("orders/42", first + 1), std::string::npos) << blocks.out;
-  EXPECT_NE(blocks.out.find("stock[3]"), std::string::npos) << blocks.out;
 }
 
 TEST_F(LookCli, TopLeavesTheClusterWhenItIsInterrupted) {
@@ -130,9 +129,9 @@ TEST_F(LookCli, TopLeavesTheClusterWhenItIsInterrupted) {
     Program top{{DECLOCK_PROGRAM, "top", uri()}};
     ASSERT_TRUE(top.says("acquired/s")) << top.output();
     top.send(signal);
-    EXPECT_EQ(top.wait(seconds(5)), 0) << top.output();
+    EXPECT_EQ(top.wait(), 0) << top.output();
   }
-  ::usleep(100'000);
+  EXPECT_TRUE(soon([&] { return cluster.stats().members == 1; }));
   EXPECT_EQ(cluster.stats().removals, 0u);
 }
 
@@ -153,9 +152,10 @@ TEST_F(LookCli, InspectShowsAQueue) {
       << inspected();
   std::ofstream{folder_ / "is-held"} << "now";
   std::string text;
-  for (int i = 0; i < 100 && text.find("1 waits, 1 of them exclusively") == std::string::npos; ++i)
+  EXPECT_TRUE(soon([&] {
     text = inspected();
-  EXPECT_NE(text.find("1 waits, 1 of them exclusively"), std::string::npos) << text;
+    return text.find("1 waits, 1 of them exclusively") != std::string::npos;
+  })) << text;
   EXPECT_NE(text.find("waiting"), std::string::npos) << text;
   const Outcome outcome = run("inspect " + quoted() + " orders/42 --json -");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
@@ -206,14 +206,19 @@ TEST_F(LookCli, AProcessTellsPrometheusWhatItDoes) {
 }
 
 TEST_F(LookCli, TracesOfTwoProcessesShowWhoHandedTheLockToWhom) {
+  const auto has_both = [&](const std::string& what) {
+    return fs::exists(folder_ / ("one-" + what)) && fs::exists(folder_ / ("two-" + what));
+  };
   const auto take_turns = [&](const std::string& name) {
     Cluster cluster = must_open(uri() + "&trace=" + (folder_ / name).string());
     SharedMutex mutex{cluster, "orders/42"};
     std::ofstream{folder_ / (name + "-is-here")} << "yes";
-    while (!fs::exists(folder_ / "one-is-here") || !fs::exists(folder_ / "two-is-here")) ::usleep(100);
-    for (int i = 0; i < 50; ++i) {
+    while (!has_both("is-here")) ::usleep(100);
+    while (!has_both("has-enough")) {
       const std::lock_guard guard{mutex};
       ::usleep(500);
+      if (cluster.stats().hand_overs_remote > 10)
+        std::ofstream{folder_ / (name + "-has-enough")} << "yes";
     }
     (void)cluster.close();
   };

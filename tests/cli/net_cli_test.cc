@@ -1,10 +1,10 @@
 // The commands that run over a network.
 #include <csignal>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/runner.h"
 #include "process/programs.h"
+#include "support/soon.h"
 
 namespace declock {
 namespace {
@@ -24,23 +24,22 @@ class NetCli : public CliTest {
 
 TEST_F(NetCli, TheMicrobenchmarkRunsOverTcp) {
   const Outcome outcome =
-      run("bench micro --fabric tcp --lock declock-slack --cns 4 --clients 2 --locks 20 --duration "
-          "500ms --json -");
+      run("bench micro --fabric tcp --lock declock-slack --cns 4 --clients 2 --locks 20 --lease 30s "
+          "--duration 500ms --json -");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto json = nlohmann::json::parse(outcome.out);
   EXPECT_EQ(json["fabric"], "tcp");
   EXPECT_EQ(json["lost_updates"], 0);
   EXPECT_EQ(json["violations"], 0);
   EXPECT_GT(json["ops"], 0);
-  EXPECT_LT(json["mn_ops_per_acquire"], 2);
+  EXPECT_LE(json["mn_ops_per_acquire_max"], 2);
   EXPECT_EQ(json["resets"], 0);
 }
 
 TEST_F(NetCli, AKilledComputeNodeOverTcpCostsTheOthersAMoment) {
   const Outcome outcome =
-      run("bench micro --fabric tcp --lock declock-pf --cns 4 --clients 2 --locks 10 --duration 2s "
-          "--lease 300ms "
-          "--kill cn:1@500ms --json -");
+      run("bench micro --fabric tcp --lock declock-pf --cns 4 --clients 2 --locks 10 --duration 1s "
+          "--lease 3s --kill cn:1@500ms --json -");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto json = nlohmann::json::parse(outcome.out);
   EXPECT_LE(json["lost_updates"], 0);
@@ -49,10 +48,10 @@ TEST_F(NetCli, AKilledComputeNodeOverTcpCostsTheOthersAMoment) {
 }
 
 TEST_F(NetCli, RecoveryOverTcpTakesTheLeaseAndALittle) {
-  const Outcome outcome = run("bench reset --fabric tcp --resets 3 --lease 200ms --json -");
+  const Outcome outcome = run("bench reset --fabric tcp --resets 2 --lease 3s --json -");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto json = nlohmann::json::parse(outcome.out);
-  EXPECT_GT(json["recovery_ms"]["p50"], 100) << "nobody may go before the lease is over";
+  EXPECT_GT(json["recovery_ms"]["p50"], 1500) << "nobody may go before the lease is over";
 }
 
 TEST_F(NetCli, BadInputGetsOneLineThatSaysWhatIsAccepted) {
@@ -127,8 +126,7 @@ TEST_F(NetCli, ALockIsLookedUpAgainWhenItsMemoryNodeHasRestarted) {
     return header["ticket"].get<int>() + header["qsize"].get<int>();
   };
   const auto has_requests = [&](const std::string& lock, int count) {
-    for (int i = 0; i < 200 && requests(lock) < count; ++i) usleep(10'000);
-    return requests(lock) == count;
+    return soon([&] { return requests(lock) == count; });
   };
   const auto holder = use("mine", {"sleep", "100"});
   ASSERT_TRUE(has_requests("mine", 1)) << holder->output();
@@ -148,7 +146,7 @@ TEST_F(NetCli, ALockIsLookedUpAgainWhenItsMemoryNodeHasRestarted) {
 
 TEST_F(NetCli, ALockOfAClusterProtectsACommand) {
   Program mn{{DECLOCK_PROGRAM, "mn", "--listen", "127.0.0.1:0", "--size", "1MiB", "--secret", secret(),
-              "--lease", "1s"}};
+              "--lease", "3s"}};
   ASSERT_TRUE(mn.says("serves")) << mn.output();
   const std::size_t at = mn.output().find("127.0.0.1:");
   const std::string cluster =
@@ -188,13 +186,11 @@ TEST_F(NetCli, ALockOfAClusterProtectsACommand) {
         {DECLOCK_PROGRAM, "lock", "jobs", "--coordinator",
          mn.output().substr(at, mn.output().find(' ', at) - at), "--secret", secret(), "--", "sh", "-c",
          fmt::format("echo $$ > {}.new; mv {}.new {}; exec sleep 100", running, running, running)}};
-    for (int i = 0; i < 10'000 && !std::filesystem::exists(running); ++i) usleep(1000);
+    ASSERT_TRUE(soon([&] { return fs::exists(running); })) << holder.output();
     holder.send(signal);
     EXPECT_NE(holder.wait(), 0);
     const int command = std::stoi(slurp(running));
-    const auto is_running = [&] { return !slurp(fmt::format("/proc/{}/cmdline", command)).empty(); };
-    for (int i = 0; i < 10'000 && is_running(); ++i) usleep(1000);
-    EXPECT_FALSE(is_running());
+    EXPECT_TRUE(soon([&] { return slurp(fmt::format("/proc/{}/cmdline", command)).empty(); }));
   }
   const Outcome missing = run("lock jobs" + cluster + "-- /no/such/program");
   EXPECT_EQ(missing.status, 2);
