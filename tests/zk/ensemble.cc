@@ -16,6 +16,8 @@
 #include <fstream>
 #include <vector>
 
+#include "support/soon.h"
+
 namespace declock::zk {
 namespace {
 
@@ -71,8 +73,9 @@ Ensemble::Ensemble() {
     std::filesystem::create_directory(directory(i));
     std::ofstream{directory(i) + "/myid"} << i + 1 << "\n";
     std::ofstream{directory(i) + "/zoo.cfg"} << fmt::format(
-        "tickTime=100\ninitLimit=30\nsyncLimit=20\nmaxSessionTimeout=60000\ndataDir={}\nclientPort={}\n"
-        "clientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=*\n{}",
+        "tickTime=100\ninitLimit=100\nsyncLimit=100\nmaxSessionTimeout=60000\ndataDir={}\n"
+        "clientPort={}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\n"
+        "4lw.commands.whitelist=*\n{}",
         directory(i), servers_[i].client_port, peers);
   }
   start_all();
@@ -127,7 +130,7 @@ void Ensemble::kill(std::size_t server) {
 
 std::string Ensemble::mode(std::size_t server) const {
   const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const timeval patience{1, 0};
+  const timeval patience{10, 0};  // where nobody listens it is refused at once
   setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   const sockaddr_in at = loopback(servers_[server].client_port);
   std::string answer;
@@ -147,10 +150,14 @@ std::string Ensemble::mode(std::size_t server) const {
 }
 
 std::optional<std::size_t> Ensemble::leader() const {
-  for (std::size_t i = 0; i < kServers; ++i) {
-    if (mode(i) == "leader") return i;
-  }
-  return {};
+  std::optional<std::size_t> found;
+  (void)soon([&] {
+    for (std::size_t i = 0; i < kServers && !found; ++i) {
+      if (mode(i) == "leader") found = i;
+    }
+    return found.has_value();
+  });
+  return found;
 }
 
 Ensemble* Ensemble::shared() {

@@ -27,6 +27,7 @@ class Ensemble {
   std::string servers() const;
   // All three serve; false: they do not within minutes.
   bool wait_until_up() const;
+  // Once there is one.
   std::optional<std::size_t> leader() const;
 
   // The one that all tests of this process share, all of it up. Null: there cannot be one here, or it does not come up.

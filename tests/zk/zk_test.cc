@@ -32,17 +32,21 @@ struct Told {
   std::atomic<bool> go{false};
   std::atomic<std::uint32_t> incarnation{0};
   std::atomic<int> evictions{0};
+  std::atomic<int> turns{0};
 };
 
 class Zk : public testing::Test {
  protected:
+  // Where somebody dies: it is waited out, and long enough for those who live, on a busy machine.
+  static constexpr Duration kShort = seconds(3);
+
   void SetUp() override {
     if (!Ensemble::missing().empty()) GTEST_SKIP() << Ensemble::missing();
     ensemble_ = Ensemble::shared();
     ASSERT_NE(ensemble_, nullptr);
     at_ = {ensemble_->servers(), testing::UnitTest::GetInstance()->current_test_info()->name()};
     shape_.members = 3;
-    shape_.lease = milliseconds(1200);
+    shape_.lease = seconds(10);
   }
   void TearDown() override {
     for (const pid_t process : processes_) {
@@ -83,6 +87,7 @@ class Zk : public testing::Test {
         const ComputeHeard heard = node->heard();
         if (heard.self) told.incarnation.store(heard.self->incarnation.value);
         told.evictions.store(heard.evictions);
+        told.turns.fetch_add(1);
         usleep(5'000);
       }
     });
@@ -94,6 +99,15 @@ class Zk : public testing::Test {
         told.incarnation.store(node->heard().incarnation);
         usleep(5'000);
       }
+    });
+  }
+  // Until ZooKeeper has so many there.
+  bool has(const char* path, std::size_t count) {
+    ZkSession session{at_, secret_of(1), [] {}};
+    return soon([&] {
+      if (!session.ready(shape_.lease)) return false;
+      const auto names = session.children(path);
+      return names && names->size() == count;
     });
   }
   static bool goes(Told& told) {
@@ -175,6 +189,7 @@ TEST_F(Zk, ThoseWhoJoinAtTheSameTimeGetDifferentSlots) {
 }
 
 TEST_F(Zk, AKilledMemberIsRemovedOnceEveryMemoryNodeHasFencedIt) {
+  shape_.lease = seconds(5);  // so long may mn1 keep the others waiting
   Told& victim = compute_process();
   const auto mn0 = memory(0);
   const auto mn1 = memory(1);
@@ -186,7 +201,8 @@ TEST_F(Zk, AKilledMemberIsRemovedOnceEveryMemoryNodeHasFencedIt) {
   kill(processes_[0], SIGKILL);
   ASSERT_TRUE(soon([&] { return mn0->heard().fences.size() == 1 && mn1->heard().fences.size() == 1; }));
   EXPECT_EQ(mn0->heard().fences[0].slot, Slot{0});
-  usleep(400'000);
+  ASSERT_TRUE(has("fenced", 1));
+  ASSERT_TRUE(mn0->fetches(1) && mn1->fetches(1));  // they have seen that
   ASSERT_TRUE(other->fetches(1));
   EXPECT_EQ(other->heard().state.members.size(), 2u) << "a memory node has not fenced it yet";
   EXPECT_EQ(other->heard().state.removals, 0u);
@@ -196,13 +212,11 @@ TEST_F(Zk, AKilledMemberIsRemovedOnceEveryMemoryNodeHasFencedIt) {
   EXPECT_EQ(other->heard().evictions, 0);
   EXPECT_EQ(mn0->heard().fences.size(), 1u);
   EXPECT_EQ(mn1->heard().fences.size(), 1u);
-
-  ZkSession session{at_, secret_of(1), [] {}};
-  ASSERT_TRUE(soon([&] { return session.ready(shape_.lease); }));
-  EXPECT_TRUE(soon([&] { return session.children("fenced")->empty(); })) << "nothing is left behind";
+  EXPECT_TRUE(has("fenced", 0)) << "nothing is left behind";
 }
 
 TEST_F(Zk, AMemberThatWasStoppedForTooLongFindsItselfEvicted) {
+  shape_.lease = kShort;
   Told& victim = compute_process();
   const auto mn = memory(0);
   ASSERT_TRUE(goes(victim));
@@ -211,7 +225,9 @@ TEST_F(Zk, AMemberThatWasStoppedForTooLongFindsItselfEvicted) {
   EXPECT_EQ(victim.evictions.load(), 0);
   kill(processes_[0], SIGCONT);
   EXPECT_TRUE(soon([&] { return victim.evictions.load() != 0; }));
-  usleep(300'000);
+  const int turns = victim.turns.load();
+  ASSERT_TRUE(soon([&] { return victim.turns.load() > turns + 50; }));  // a while, as it sees it
+  ASSERT_TRUE(mn->fetches(1));
   EXPECT_EQ(victim.evictions.load(), 1);
   EXPECT_TRUE(mn->heard().state.members.empty()) << "nothing revives it";
 }
@@ -226,6 +242,7 @@ TEST_F(Zk, WhoGivesItselfUpIsFencedAtOnce) {
 }
 
 TEST_F(Zk, AMemoryNodeThatWasAwayIsNotWaitedForAndStartsAfresh) {
+  shape_.lease = kShort;
   Told& away = memory_process(1);
   const auto mn = memory(0);
   ASSERT_TRUE(mn->registers());
@@ -239,26 +256,29 @@ TEST_F(Zk, AMemoryNodeThatWasAwayIsNotWaitedForAndStartsAfresh) {
   EXPECT_EQ(mn->heard().state.mns[1].incarnation, 2u) << "its memory is void";
   EXPECT_EQ(mn->heard().state.mns[1].address, "");
   kill(processes_[0], SIGCONT);
-  EXPECT_TRUE(soon([&] { return away.incarnation.load() == 2; }));
+  EXPECT_TRUE(soon([&] { return away.incarnation.load() >= 2; }));
   EXPECT_TRUE(soon([&] { return mn->heard().state.mns[1].address == "127.0.0.1:7001"; }));
   EXPECT_EQ(mn->heard().incarnation, 1u);
   EXPECT_EQ(other->heard().evictions, 0);
 }
 
 TEST_F(Zk, TheOnlyMemoryNodeStartsAfreshAfterItsSessionEnded) {
+  shape_.lease = kShort;
   Told& away = memory_process(0);
   ASSERT_TRUE(goes(away));
   const auto node = compute();
   ASSERT_TRUE(node->joins());
   kill(processes_[0], SIGSTOP);
-  usleep(2'500'000);  // longer than its session lives
+  ASSERT_TRUE(has("mns", 0));  // its session is over
+  ASSERT_TRUE(node->fetches(1));
   EXPECT_EQ(node->heard().state.mns[0].incarnation, 1u);
   kill(processes_[0], SIGCONT);
-  EXPECT_TRUE(soon([&] { return away.incarnation.load() == 2; }));
-  EXPECT_TRUE(soon([&] { return node->heard().state.mns[0].incarnation == 2; }));
+  EXPECT_TRUE(soon([&] { return away.incarnation.load() >= 2; }));
+  EXPECT_TRUE(soon([&] { return node->heard().state.mns[0].incarnation >= 2; }));
 }
 
 TEST_F(Zk, AMemoryNodeThatDoesNotConfirmWithinItsLeaseIsNotWaitedFor) {
+  shape_.lease = kShort;
   const auto mn0 = memory(0);
   const auto mn1 = memory(1);
   ASSERT_TRUE(mn0->registers() && mn1->registers());
@@ -271,6 +291,7 @@ TEST_F(Zk, AMemoryNodeThatDoesNotConfirmWithinItsLeaseIsNotWaitedFor) {
 }
 
 TEST_F(Zk, ASeatIsForOneMemoryNodeAtATime) {
+  shape_.lease = kShort;
   Told& before = memory_process(0);
   ASSERT_TRUE(goes(before));
   {
@@ -282,11 +303,11 @@ TEST_F(Zk, ASeatIsForOneMemoryNodeAtATime) {
   kill(processes_[0], SIGKILL);
   const auto successor = memory(0);
   ASSERT_TRUE(successor->registers());
-  EXPECT_EQ(successor->heard().incarnation, 2u);
+  EXPECT_GE(successor->heard().incarnation, 2u);
 }
 
 TEST_F(Zk, EverybodyGoesOnWhenTheLeaderIsKilled) {
-  shape_.lease = seconds(5);  // longer than an election, also on a busy machine
+  shape_.lease = seconds(5);  // who gives itself up meanwhile may not be heard
   const auto mn0 = memory(0);
   const auto mn1 = memory(1);
   const auto node = compute();
