@@ -25,10 +25,12 @@ namespace {
 
 class Client {
  public:
-  Client(Control& control, Station& station, MnId mn, Endpoint& endpoint,
-         std::unique_ptr<TimedLockClient> lock, Prng random)
+  // `at_work` counts those of this node that are not done.
+  Client(Control& control, Station& station, std::atomic<std::uint32_t>& at_work, MnId mn,
+         Endpoint& endpoint, std::unique_ptr<TimedLockClient> lock, Prng random)
       : control_(control),
         station_(station),
+        at_work_(at_work),
         mn_(mn),
         endpoint_(endpoint),
         lock_(std::move(lock)),
@@ -74,6 +76,7 @@ class Client {
       station_.operations.fetch_add(1);
       co_await endpoint_.worker().yield();
     }
+    at_work_.fetch_sub(1);
   }
 
   void note(Errc error) {
@@ -130,6 +133,7 @@ class Client {
 
   Control& control_;
   Station& station_;
+  std::atomic<std::uint32_t>& at_work_;
   MnId mn_;
   bool evicted_ = false;
   Endpoint& endpoint_;
@@ -138,10 +142,12 @@ class Client {
   std::optional<Task<void>> task_;
 };
 
-Task<void> look_for_stop(Worker& worker, const Control& control, const member::Membership& membership) {
-  while (!control.stop.load() && !membership.evicted()) co_await worker.sleep_for(milliseconds(1));
-  // The others' last hand-overs and resets may need answers.
-  if (!membership.evicted()) co_await worker.sleep_for(milliseconds(500));
+// Ends when nothing is under way on this worker and nobody here begins anything: what a node has not done when it leaves
+// nobody does for it.
+Task<void> until_quiet(Worker& worker, const Control& control, const member::Membership& membership,
+                       const std::atomic<std::uint32_t>& at_work, const hier::HierWorker& locks) {
+  while (!membership.evicted() && (!control.stop.load() || at_work.load() > 0 || locks.running() > 0))
+    co_await worker.sleep_for(milliseconds(1));
 }
 
 struct Cluster {
@@ -174,6 +180,7 @@ Cluster over_tcp(const std::string& text, std::uint64_t seed) {
   config.workers = kWorkers;
   config.endpoints = kWorkers;
   config.seed = seed;
+  config.patience = seconds(60);  // on a busy machine
   config.transport = [](const std::string& host) {
     return net::open_transport({net::Network::tcp}, host);
   };
@@ -195,8 +202,9 @@ bool live_once(member::Node& node, MnId mn, Control& control, Station& station, 
   {
     hier::Node locks{shape, hier::Policy{}, cql::Options{.patience = milliseconds(5)}, stations};
     std::deque<Client> clients;
+    std::atomic<std::uint32_t> at_work{kClients};
     for (std::uint32_t i = 0; i < kClients; ++i) {
-      clients.emplace_back(control, station, mn, node.endpoint(i % kWorkers),
+      clients.emplace_back(control, station, at_work, mn, node.endpoint(i % kWorkers),
                            locks.client(i % kWorkers), Prng{seed, i});
     }
     for (std::uint32_t w = 0; w < kWorkers; ++w) locks.worker(w).cql().start_patrol();
@@ -209,7 +217,8 @@ bool live_once(member::Node& node, MnId mn, Control& control, Station& station, 
           std::optional<Task<void>> stopping;
           worker.run_until([&] {
             if (!stopping) {
-              stopping.emplace(look_for_stop(worker, control, node.membership(w)));
+              stopping.emplace(
+                  until_quiet(worker, control, node.membership(w), at_work, locks.worker(w)));
               stopping->start();
               for (std::uint32_t i = w; i < kClients; i += kWorkers) clients[i].start();
             }
@@ -242,6 +251,8 @@ int main(char** arguments) {
       fmt::print(stderr, "process_cn: {}\n", joined.error());
       return 2;
     }
+    station.slot.store((*joined)->self().slot.value);
+    station.incarnation.store((*joined)->self().incarnation.value);
     if (!live_once(**joined, cluster.mn, control, station, seed + (life << 32))) break;
     station.evictions.fetch_add(1);
   }

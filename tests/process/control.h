@@ -22,6 +22,8 @@ inline constexpr std::uint32_t kIncarnations = 64;  // of the memory node, at mo
 
 // Of one of the test's places for a process; what its processes did adds up, however they ended.
 struct alignas(64) Station {
+  std::atomic<std::uint32_t> slot;  // of the last that joined
+  std::atomic<std::uint32_t> incarnation;
   std::atomic<std::uint64_t> operations;
   std::atomic<std::uint64_t> acknowledged[kIncarnations]
                                          [kLocks];  // updates, by incarnation of the memory node

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "member_net/net_node.h"
 #include "memnode/memory_node.h"
 #include "networks/networks.h"
+#include "support/soon.h"
 
 namespace declock::process {
 
@@ -25,7 +27,9 @@ inline wire::Secret secret_of(std::uint8_t byte) {
 // A memory node on a thread of the test's, with memory that the test sees.
 class MemoryNodeThread {
  public:
-  MemoryNodeThread(std::size_t bytes, Duration lease, std::uint32_t members = 4) : memory_(bytes) {
+  // With a lease for those who do not die, on a busy machine.
+  explicit MemoryNodeThread(std::size_t bytes, Duration lease = seconds(20), std::uint32_t members = 4)
+      : memory_(bytes) {
     memnode::Config config;
     config.secret = secret_of(1);
     config.memory = memory_;
@@ -52,11 +56,7 @@ class MemoryNodeThread {
     return log_;
   }
   bool logs(std::string_view text) {
-    for (int i = 0; i < 20'000; ++i) {
-      if (log().find(text) != std::string::npos) return true;
-      usleep(1000);
-    }
-    return false;
+    return soon([&] { return log().find(text) != std::string::npos; });
   }
 
  private:
@@ -82,16 +82,22 @@ class Insider {
  public:
   explicit Insider(const wire::HostPort& at)
       : connection_(*wire::connect_to(at), wire::Session{wire::Role::client, secret_of(1)}, "mn") {
-    while (!connection_.established()) turn();
+    CHECK(soon([&] {
+      turn();
+      return connection_.established();
+    }));
   }
   void send(std::string_view frame) { connection_.send(frame); }
-  // The next frame; empty: the connection is over.
+  // The next frame; empty: the connection is over, or hangs.
   std::string next() {
-    for (int i = 0; i < 10'000 && !is_over_; ++i) {
-      if (auto frame = connection_.next_frame()) return *frame;
+    std::optional<std::string> frame;
+    (void)soon([&] {
+      frame = connection_.next_frame();
+      if (frame || is_over_) return true;  // what came last may come with the end
       turn();
-    }
-    return {};
+      return false;
+    });
+    return frame.value_or("");
   }
   bool is_over() const { return is_over_; }
 

@@ -22,10 +22,8 @@ namespace declock::process {
 
 class NetCluster {
  public:
-  // Against hanging; recovery takes the lease and some milliseconds.
-  static constexpr Duration kPatience = seconds(60);
-
-  NetCluster() : control_(Control::map(directory_ / "control")) {
+  // On a busy machine a living one may be taken for dead, and joins again: with a short lease for ever.
+  explicit NetCluster(Duration lease) : lease_(lease), control_(Control::map(directory_ / "control")) {
     EXPECT_TRUE(wire::create_secret(directory_ / "secret"));
   }
 
@@ -49,7 +47,7 @@ class NetCluster {
     if (id == 0 || !coordinator_.empty()) {
       arguments.insert(arguments.end(),
                        {"--members", std::to_string(kMembers), "--endpoints", std::to_string(kWorkers),
-                        "--lease", coordinator_.empty() ? "300ms" : "1s"});
+                        "--lease", fmt::format("{}ms", lease_.ns / 1'000'000)});
     }
     if (id == 0 && coordinator_.empty()) {
       arguments.insert(arguments.end(), {"--state", directory_ / "state"});
@@ -87,22 +85,29 @@ class NetCluster {
   void expect_progress(std::size_t except = kStationsMax) {
     std::vector<std::uint64_t> before;
     for (const Station& station : control_.stations) before.push_back(station.operations.load());
-    const Time latest = monotonic_now() + kPatience;
     for (std::size_t i = 0; i < processes_.size(); ++i) {
       if (i == except) continue;
-      while (control_.stations[i].operations.load() == before[i]) {
-        const bool ended = processes_[i]->wait({}) != -1;
-        ASSERT_TRUE(!ended && monotonic_now() < latest)
-            << "process " << i << (ended ? " has ended: " : " waits for ever: ")
-            << processes_[i]->output() << logs();
-        usleep(500);
-      }
+      const auto got_one = [&] { return control_.stations[i].operations.load() != before[i]; };
+      const bool goes_on = soon([&] { return got_one() || processes_[i]->has_ended(); });
+      ASSERT_TRUE(got_one()) << "process " << i << (goes_on ? " has ended: " : " waits for ever: ")
+                             << processes_[i]->output() << logs();
     }
+  }
+
+  // Until the coordinator, which is memory node 0, has taken out whoever has that place.
+  bool is_removed(std::size_t i) {
+    return mns_[0]->says(fmt::format("removed the compute node in slot {} (incarnation {})",
+                                     control_.stations[i].slot.load(),
+                                     control_.stations[i].incarnation.load()));
+  }
+  // Until it has been told so more often than that.
+  bool is_told(std::size_t i, std::uint64_t before) {
+    return soon([&] { return control_.stations[i].evictions.load() > before; });
   }
 
   void stop_all() {
     control_.stop.store(true);
-    for (auto& process : processes_) EXPECT_EQ(process->wait(kPatience), 0) << process->output();
+    for (auto& process : processes_) EXPECT_EQ(process->wait(), 0) << process->output();
   }
 
   // Nothing that was acknowledged is missing, and nothing is there that nobody was at.
@@ -151,6 +156,7 @@ class NetCluster {
     member::NetNodeConfig config;
     config.secret = *wire::read_secret(directory_ / "secret");
     EXPECT_TRUE(member::set_coordinator(coordinator(), config));
+    config.patience = kHangs;
     config.transport = [](const std::string& host) {
       return net::open_transport({net::Network::tcp}, host);
     };
@@ -169,6 +175,7 @@ class NetCluster {
     return found;
   }
 
+  const Duration lease_;
   TemporaryDirectory directory_;
   Control& control_;
   std::map<int, std::unique_ptr<Program>> mns_;

@@ -12,10 +12,13 @@ namespace {
 
 constexpr std::size_t kProcesses = 4;
 
-TEST(NetTorture, KilledAndStoppedProcessesCostNoUpdateAndNobodyElseItsLocks) {
+// Long enough for those who live, on a busy machine: it is waited out whenever somebody is killed with a lock.
+constexpr Duration kLease = seconds(1);
+
+void kill_and_stop_processes(std::uint64_t events) {
   const char* asked = std::getenv("DECLOCK_NET_EVENTS");
-  const std::uint64_t events = asked != nullptr ? std::strtoull(asked, nullptr, 10) : 100;
-  NetCluster cluster;
+  if (asked != nullptr) events = std::strtoull(asked, nullptr, 10);
+  NetCluster cluster{kLease};
   Control& control = cluster.control();
   cluster.start_mn(0);
   for (std::size_t i = 0; i < kProcesses; ++i) cluster.start(i, 0);
@@ -26,19 +29,20 @@ TEST(NetTorture, KilledAndStoppedProcessesCostNoUpdateAndNobodyElseItsLocks) {
     usleep(static_cast<useconds_t>(random.below(20'000)));
     const std::size_t which = random.below(kProcesses);
     if (random.one_in(4)) {
-      // Mostly far beyond the lease of 300 ms: the others go on without it, and it is told so when it wakes up.
-      const std::uint64_t evicted = control.stations[which].evictions.load();
+      // Mostly beyond the lease: the others go on without it, and it is told so when it wakes up.
+      const std::uint64_t told = control.stations[which].evictions.load();
       const bool beyond = !random.one_in(4);
       cluster.process(which).send(SIGSTOP);
-      usleep(static_cast<useconds_t>(beyond ? 1'500'000 : random.below(200'000)));
-      if (beyond) cluster.expect_progress(which);
+      if (beyond) {
+        EXPECT_TRUE(cluster.is_removed(which));
+        cluster.expect_progress(which);
+      } else {
+        usleep(static_cast<useconds_t>(random.below(200'000)));
+      }
       cluster.process(which).send(SIGCONT);
       cluster.expect_progress();
-      const Time latest = monotonic_now() + NetCluster::kPatience;
-      while (beyond && control.stations[which].evictions.load() == evicted && monotonic_now() < latest)
-        usleep(1000);
       if (beyond) {
-        EXPECT_GT(control.stations[which].evictions.load(), evicted) << "it was not told";
+        EXPECT_TRUE(cluster.is_told(which, told));
       }
     } else {
       cluster.kill_process(which);
@@ -54,32 +58,42 @@ TEST(NetTorture, KilledAndStoppedProcessesCostNoUpdateAndNobodyElseItsLocks) {
              events - kills, control.evictions(), cluster.updates(), control.repairs.load());
 }
 
+TEST(NetTorture, KilledAndStoppedProcessesCostNoUpdateAndNobodyElseItsLocks) {
+  kill_and_stop_processes(30);
+}
+
+TEST(NetTortureSoak, KilledAndStoppedProcessesCostNoUpdateAndNobodyElseItsLocks) {
+  kill_and_stop_processes(300);
+}
+
 TEST(NetTorture, EverybodyGoesOnWithARestartedMemoryNode) {
-  NetCluster cluster;
+  NetCluster cluster{seconds(3)};
   cluster.start_mn(0);
   cluster.start_mn(1);
   for (std::size_t i = 0; i < kProcesses; ++i) cluster.start(i, 1);
   cluster.expect_progress();
   for (int round = 0; round < 3 && !testing::Test::HasFatalFailure(); ++round) {
+    const std::size_t said = cluster.mn(0).output().size();
     cluster.kill_mn(1);
-    if (round == 1) usleep(600'000);  // beyond its lease
+    if (round == 1) {  // beyond its lease
+      EXPECT_TRUE(cluster.mn(0).says("memory node 1 is gone", said));
+    }
     cluster.start_mn(1, cluster.address(1));
-    cluster.expect_progress();
-    usleep(100'000);
+    for (int i = 0; i < 10; ++i) cluster.expect_progress();
   }
   cluster.stop_all();
   cluster.expect_updates(1, cluster.control().evictions() * kClients);
 }
 
 TEST(NetTorture, ARestartedCoordinatorMakesEverybodyJoinAgain) {
-  NetCluster cluster;
+  NetCluster cluster{seconds(20)};
   cluster.start_mn(0);
   for (std::size_t i = 0; i < kProcesses; ++i) cluster.start(i, 0);
   cluster.expect_progress();
   cluster.kill_mn(0);
   cluster.start_mn(0, cluster.address(0));
+  for (std::size_t i = 0; i < kProcesses; ++i) EXPECT_TRUE(cluster.is_told(i, 0)) << i;
   cluster.expect_progress();
-  EXPECT_GE(cluster.control().evictions(), kProcesses);
   cluster.stop_all();
   cluster.expect_updates(0, cluster.control().evictions() * kClients);
 }

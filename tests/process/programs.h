@@ -8,13 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <ctime>
 #include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
-#include "base/futex.h"
+#include "support/soon.h"
 
 extern char** environ;
 
@@ -44,7 +45,7 @@ class Program {
     if (!ended_) {
       send(SIGKILL);
       send(SIGCONT);
-      (void)wait(seconds(10));
+      (void)wait();
     }
     close(says_);
   }
@@ -60,27 +61,24 @@ class Program {
       output_.append(bytes, static_cast<std::size_t>(got));
     return output_;
   }
-  // Until it has said that, after what it had said at `from`. False: it has not, in this time.
-  bool says(std::string_view text, Duration patience = seconds(20), std::size_t from = 0) {
-    const Time latest = monotonic_now() + patience;
-    while (output().find(text, from) == std::string::npos) {
-      if (monotonic_now() > latest) return false;
-      usleep(1000);
-    }
-    return true;
+  // Until it has said that, after what it had said at `from`. False: it hangs, or has ended without.
+  bool says(std::string_view text, std::size_t from = 0) {
+    const auto has_said = [&] { return output().find(text, from) != std::string::npos; };
+    return soon([&] { return has_said() || has_ended(); }) && has_said();
   }
-  // Its exit status, 128 and the signal that ended it, or -1: it is still running.
-  int wait(Duration patience = seconds(30)) {
-    const Time latest = monotonic_now() + patience;
+  bool has_ended() {
     int status = 0;
-    while (!ended_) {
-      ended_ = waitpid(pid_, &status, WNOHANG) == pid_;
-      if (ended_) status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-      if (ended_ || monotonic_now() >= latest) break;
-      usleep(500);
+    if (!ended_ && waitpid(pid_, &status, WNOHANG) == pid_) {
+      ended_ = true;
+      status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     }
+    return ended_;
+  }
+  // Its exit status, or 128 and the signal that ended it. -1: it hangs.
+  int wait() {
+    (void)soon([&] { return has_ended(); });
     (void)output();
-    return ended_ ? status_ : -1;
+    return status_;
   }
 
  private:
@@ -90,6 +88,14 @@ class Program {
   bool ended_ = false;
   int status_ = -1;
 };
+
+// The time that a process has worked.
+inline Duration cpu_time_of(pid_t process) {
+  clockid_t clock{};
+  timespec used{};
+  CHECK(clock_getcpuclockid(process, &clock) == 0 && clock_gettime(clock, &used) == 0);
+  return seconds(used.tv_sec) + Duration{used.tv_nsec};
+}
 
 // A directory of the test's own.
 class TemporaryDirectory {

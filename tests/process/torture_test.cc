@@ -6,32 +6,29 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 
-#include "base/futex.h"
 #include "base/prng.h"
 #include "process/control.h"
+#include "process/programs.h"
 #include "shm/cluster.h"
-
-extern char** environ;
+#include "support/soon.h"
 
 namespace declock::process {
 namespace {
-
-// Against hanging; recovery takes some tens of milliseconds.
-constexpr Duration kPatience = seconds(30);
 
 class Torture : public testing::Test {
  protected:
   Torture()
       : name_(fmt::format("torture-{}", getpid())),
-        path_(std::filesystem::temp_directory_path() / fmt::format("declock-control-{}", getpid())),
-        control_(Control::map(path_)) {}
+        path_(directory_ / "control"),
+        control_(Control::map(path_)) {
+    remove_cluster();  // of an earlier test that was killed, and had the same number
+  }
   ~Torture() override {
     for (pid_t& pid : running_) kill_and_wait(pid);
-    std::filesystem::remove(path_);
-    (void)shm::remove_cluster(shm::kDefaultDirectory, name_);
+    remove_cluster();
   }
+  void remove_cluster() const { (void)shm::remove_cluster(shm::kDefaultDirectory, name_); }
 
   void start(std::size_t station) {
     std::string arguments[] = {DECLOCK_PROCESS_CN, "shm:" + name_, path_, std::to_string(station),
@@ -52,16 +49,16 @@ class Torture : public testing::Test {
   void expect_progress(std::size_t except) {
     std::vector<std::uint64_t> before;
     for (const Station& station : control_.stations) before.push_back(station.operations.load());
-    const Time latest = monotonic_now() + kPatience;
     for (std::size_t i = 0; i < running_.size(); ++i) {
       if (i == except) continue;
-      while (control_.stations[i].operations.load() == before[i]) {
-        ASSERT_LT(monotonic_now().ns, latest.ns) << "process " << i << " waits for ever";
-        usleep(200);
-      }
+      ASSERT_TRUE(soon([&] { return control_.stations[i].operations.load() != before[i]; }))
+          << "process " << i << " waits for ever";
     }
   }
 
+  void kill_and_stop_processes(std::uint64_t events);
+
+  TemporaryDirectory directory_;
   std::string name_;
   std::string path_;
   Control& control_;
@@ -69,9 +66,9 @@ class Torture : public testing::Test {
   std::uint64_t started_ = 0;
 };
 
-TEST_F(Torture, KilledAndStoppedProcessesCostNoUpdateAndNobodyElseItsLocks) {
+void Torture::kill_and_stop_processes(std::uint64_t events) {
   const char* asked = std::getenv("DECLOCK_PROCESS_EVENTS");
-  const std::uint64_t events = asked != nullptr ? std::strtoull(asked, nullptr, 10) : 200;
+  if (asked != nullptr) events = std::strtoull(asked, nullptr, 10);
   for (std::size_t i = 0; i < running_.size(); ++i) start(i);
   expect_progress(running_.size());
   Prng random{1, 0};
@@ -96,10 +93,8 @@ TEST_F(Torture, KilledAndStoppedProcessesCostNoUpdateAndNobodyElseItsLocks) {
   control_.stop.store(true);
   for (pid_t& pid : running_) {
     int status = -1;
-    const Time latest = monotonic_now() + kPatience;
-    while (waitpid(pid, &status, WNOHANG) == 0 && monotonic_now() < latest) usleep(1000);
+    if (soon([&] { return waitpid(pid, &status, WNOHANG) == pid; })) pid = 0;
     EXPECT_EQ(status, 0) << "a process did not end well";
-    if (status == 0) pid = 0;
   }
   EXPECT_EQ(control_.violations.load(), 0u);
   EXPECT_EQ(control_.errors.load(), 0u);
@@ -119,6 +114,15 @@ TEST_F(Torture, KilledAndStoppedProcessesCostNoUpdateAndNobodyElseItsLocks) {
   for (const Station& station : control_.stations) resets += station.resets.load();
   fmt::print("{} kills, {} stops, {} updates acknowledged, {} mended, {} resets by those who lived\n",
              kills, events - kills, acknowledged, control_.repairs.load(), resets);
+}
+
+TEST_F(Torture, KilledAndStoppedProcessesCostNoUpdateAndNobodyElseItsLocks) {
+  kill_and_stop_processes(100);
+}
+
+class TortureSoak : public Torture {};
+TEST_F(TortureSoak, KilledAndStoppedProcessesCostNoUpdateAndNobodyElseItsLocks) {
+  kill_and_stop_processes(2000);
 }
 
 }  // namespace

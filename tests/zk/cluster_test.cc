@@ -12,7 +12,7 @@ TEST(ZkCluster, GoesOnWithoutTheLeaderAMemoryNodeAndAComputeNode) {
   if (!zk::Ensemble::missing().empty()) GTEST_SKIP() << zk::Ensemble::missing();
   zk::Ensemble* const ensemble = zk::Ensemble::shared();
   ASSERT_NE(ensemble, nullptr);
-  NetCluster cluster;
+  NetCluster cluster{seconds(3)};
   cluster.set_coordinator(fmt::format("zk://{}/test", ensemble->servers()));
   cluster.start_mn(0);
   cluster.start_mn(1);
