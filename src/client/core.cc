@@ -157,8 +157,14 @@ bool Core::try_here(Step step) {
     bool is_first_turn = true;
     bool is_ours = true;  // and not a client's meanwhile
     const bool ran = lane.worker.try_run_until([&] {
-      if (std::exchange(is_first_turn, false)) is_ours = !lane.is_of_client.load();
-      return !is_ours || step(lane);
+      if (std::exchange(is_first_turn, false)) {
+        is_ours = !lane.is_of_client.load();
+        // Relaxed, here and below: take_lane() only asks once more if it does not know yet.
+        lane.has_caller.store(is_ours, std::memory_order_relaxed);
+      }
+      const bool over = !is_ours || step(lane);
+      if (over) lane.has_caller.store(false, std::memory_order_relaxed);
+      return over;
     });
     if (ran && is_ours) return true;
   }
@@ -305,9 +311,11 @@ void Core::release_failed(const LockRef& lock, Errc error) {
 }
 
 Lane* Core::take_lane() {
-  constexpr int kTries = 100;  // the dispatcher may be at work on a worker, which takes a moment
-  for (int i = 0; i < kTries; ++i) {
+  // Of threads, most of whose calls are short. The dispatcher is awaited: it does what there is to do, and never waits.
+  constexpr int kTries = 100;
+  for (int tries = 0; tries < kTries;) {
     bool any_busy = false;
+    bool any_dispatched = false;
     // The first stays for threads, and for the library itself.
     for (std::size_t n = lanes_.size(); n-- > 1;) {
       Lane& lane = *lanes_[n];
@@ -317,8 +325,10 @@ Lane* Core::take_lane() {
       if (lane.worker.try_run_until([] { return true; })) return &lane;
       lane.is_of_client.store(false);
       any_busy = true;
+      any_dispatched = any_dispatched || !lane.has_caller.load(std::memory_order_relaxed);
     }
     if (!any_busy) break;
+    if (!any_dispatched) tries += 1;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return nullptr;

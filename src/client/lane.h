@@ -106,6 +106,7 @@ struct Lane {
   Recorder recorder;
 
   std::atomic<bool> is_of_client{false};
+  std::atomic<bool> has_caller{false};  // a thread runs it for a call, and may wait there
   bool is_inside_run = false;
   std::uint32_t operations = 0;                // of the client that are under way
   std::vector<std::coroutine_handle<>> ready;  // done, and to go on inside run()
