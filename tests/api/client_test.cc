@@ -55,12 +55,12 @@ Task<void> add(Client& client, LockRef lock, RemoteAddr at, int times, Errc& err
 
 TEST_F(ClientTest, HundredsOfCoroutinesCountRight) {
   Errc error = Errc::ok;
-  for (int i = 0; i < 300; ++i) client.spawn(add(client, locks[0], memory, 20, error));
+  for (int i = 0; i < 300; ++i) client.spawn(add(client, locks[0], memory, 5, error));
   client.run_all();
   EXPECT_EQ(error, Errc::ok);
   std::uint64_t n = 0;
   ASSERT_TRUE(cluster.read(memory, {&n, 1}));
-  EXPECT_EQ(n, 300 * 20);
+  EXPECT_EQ(n, 300 * 5);
 }
 
 TEST_F(ClientTest, ClientsOfSeveralThreadsAndMutexesExcludeEachOther) {
@@ -135,7 +135,7 @@ TEST_F(ClientTest, AGuardMayBeDestroyedOutsideAndAfterItsClient) {
     const Client gone = std::move(client);
   }
   SharedMutex mutex = cluster.shared_mutex(locks[2]);
-  EXPECT_TRUE(mutex.try_lock_for(10s));
+  EXPECT_TRUE(mutex.try_lock_for(kLong));
   mutex.unlock();
 }
 
@@ -183,7 +183,7 @@ TEST_F(ClientTest, AWaitIsCancelledFromAnyThread) {
   mutex.lock();
   std::stop_source stop;
   std::jthread canceller{[&] {
-    std::this_thread::sleep_for(20ms);
+    EXPECT_TRUE(until_waiting(cluster, 1));
     stop.request_stop();
   }};
   EXPECT_EQ(client.run(wait_until_stopped(client, locks[5], stop.get_token())), Errc::cancelled);
@@ -237,8 +237,9 @@ TEST_F(ClientTest, CoroutinesGoOnInsideRunAlone) {
   int went_on = 0;
   client.spawn(wait_for(client, locks[8], went_on));
   client.run(nap(client));
-  mutex.unlock();  // the client's worker gets the lock meanwhile
-  std::this_thread::sleep_for(50ms);
+  mutex.unlock();
+  // The client's worker gets the lock meanwhile.
+  EXPECT_TRUE(soon([&] { return cluster.stats().tables[2].acquired_exclusive == 2; }));
   EXPECT_EQ(went_on, 0);
   client.run_all();
   EXPECT_EQ(went_on, 1);
@@ -274,7 +275,7 @@ TEST_F(ClientTest, AClientIsNotGivenAWorkerOnWhichAThreadWaits) {
       mutex.unlock_shared();
     });
   }
-  std::this_thread::sleep_for(20ms);
+  EXPECT_TRUE(until_waiting(cluster, 4));
   for (int i = 0; i < 2; ++i) {
     Client another = *cluster.client();
     another.run(nap(another));
@@ -297,7 +298,7 @@ TEST_F(ClientTest, CoroutinesOfAClientThatEndsGoOnToTheirEnd) {
     brief.run(nap(brief));
   }
   EXPECT_EQ(went_on, 2);
-  EXPECT_TRUE(mutex.try_lock_for(10s));
+  EXPECT_TRUE(mutex.try_lock_for(kLong));
   mutex.unlock();
 }
 

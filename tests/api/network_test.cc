@@ -27,6 +27,8 @@ using namespace std::chrono_literals;
 // moment, as the memory of a sanitizer, stays locked in the child for ever.
 class TcpCluster : public ::testing::Test {
  protected:
+  // A lease that a busy machine keeps nobody from renewing.
+  explicit TcpCluster(Duration lease = seconds(30)) : lease_(lease) {}
   void SetUp() override {
     ASSERT_TRUE(wire::create_secret(directory_ / "secret"));
     for (Spare& spare : spares_) spare = prepare();
@@ -37,7 +39,7 @@ class TcpCluster : public ::testing::Test {
   }
 
   std::string uri(const std::string& options = "") const {
-    return "tcp://" + addresses_[0] + "?secret=" + (directory_ / "secret") + options;
+    return "tcp://" + addresses_[0] + "?patience=120s&secret=" + (directory_ / "secret") + options;
   }
 
   // Where it listens.
@@ -84,7 +86,7 @@ class TcpCluster : public ::testing::Test {
     if (read(socket, &config.id, 2) != 2) _exit(2);
     config.bytes = 1 << 20;
     config.shape.members = 8;
-    config.shape.lease = milliseconds(1500);
+    config.shape.lease = lease_;
     config.secret = *wire::read_secret(directory_ / "secret");
     if (config.id != 0) {
       config.coordinator = wire::HostPort{"127.0.0.1"};
@@ -110,10 +112,17 @@ class TcpCluster : public ::testing::Test {
     close(spare.socket);
   }
 
+  const Duration lease_;
   std::array<Spare, 3> spares_;
   std::map<std::uint16_t, Spare*> nodes_;
   std::size_t started_ = 0;
   std::uint16_t coordinator_port_ = 0;
+};
+
+// For tests in which somebody is stopped and taken for dead.
+class TcpClusterThatMissesOne : public TcpCluster {
+ protected:
+  TcpClusterThatMissesOne() : TcpCluster(seconds(5)) {}
 };
 
 TEST_F(TcpCluster, ProcessesAndThreadsCountRight) {
@@ -196,10 +205,24 @@ TEST_F(TcpCluster, SignalsAreLeftAlone) {
   }
 }
 
+TEST_F(TcpCluster, AHandlerThatTheProgramHasSetStays) {
+  struct sigaction ours {};
+  ours.sa_handler = [](int) {};
+  struct sigaction before {};
+  ASSERT_EQ(sigaction(SIGTERM, &ours, &before), 0);
+  const Cluster cluster = open(uri());
+  struct sigaction now {};
+  ASSERT_EQ(sigaction(SIGTERM, &before, &now), 0);
+  EXPECT_EQ(now.sa_handler, ours.sa_handler);
+}
+
 TEST_F(TcpCluster, SeveralHostsAreTriedAndTheErrorsOfAllAreSaid) {
-  const std::string secret = "?patience=300ms&secret=" + (directory_ / "secret");
-  EXPECT_TRUE(Cluster::open("tcp://127.0.0.1:1," + addresses_[0] + secret));
-  const auto none = Cluster::open("tcp://127.0.0.1:1,127.0.0.1:2" + secret);
+  const std::string secret = "&secret=" + (directory_ / "secret");
+  // The first refuses at once: it hosts no coordinator. One that is not there is tried for as long as the patience lasts.
+  const auto second =
+      Cluster::open("tcp://" + start(1) + "," + addresses_[0] + "?patience=120s" + secret);
+  EXPECT_TRUE(second) << second.error().message;
+  const auto none = Cluster::open("tcp://127.0.0.1:1,127.0.0.1:2?patience=300ms" + secret);
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, Errc::unavailable);
   EXPECT_NE(none.error().message.find("127.0.0.1:1"), std::string::npos) << none.error().message;
@@ -243,7 +266,7 @@ TEST_F(TcpCluster, ALockOfAMemoryNodeThatRestartedIsLookedUpAgainOrRefused) {
   EXPECT_EQ(same.ref().at, held.ref().at);
   EXPECT_FALSE(same.try_lock());
   EXPECT_TRUE(held.unlock_checked());
-  EXPECT_TRUE(same.try_lock_for(10s));
+  EXPECT_TRUE(same.try_lock_for(kLong));
   same.unlock();
   EXPECT_THROW(raw.lock(), std::system_error);
 
@@ -272,7 +295,7 @@ TEST_F(TcpCluster, WaitersOfAMemoryNodeThatRestartsGoOnAndEveryWorkerFollows) {
       mutex.unlock();
     });
   }
-  std::this_thread::sleep_for(50ms);
+  EXPECT_TRUE(until_waiting(cluster, 2));
   EXPECT_EQ(got, 0);
   restart(1);
   threads.clear();
@@ -297,22 +320,25 @@ TEST_F(TcpCluster, WaitersOfAMemoryNodeThatRestartsGoOnAndEveryWorkerFollows) {
   EXPECT_TRUE(cluster.close());
 }
 
+// Once the cluster has such a memory node.
+std::optional<LockRef> until_named(Cluster& cluster, const std::string& name, MnId mn) {
+  std::optional<LockRef> lock;
+  (void)soon([&] {
+    if (const auto made = cluster.named_lock(name, mn)) lock = *made;
+    return lock.has_value();
+  });
+  return lock;
+}
+
 TEST_F(TcpCluster, AMemoryNodeThatComesLaterServesAndOneThatNeverCameIsRefused) {
   Cluster cluster = open(uri());
   addresses_.push_back(start(1));
-  LockRef lock;
-  for (int i = 0; i < 1000; ++i) {  // until this node has heard of it
-    const auto made = cluster.named_lock("late", MnId{1});
-    if (made) {
-      lock = *made;
-      break;
-    }
-    std::this_thread::sleep_for(10ms);
-  }
-  SharedMutex mutex = cluster.shared_mutex(lock);
-  EXPECT_TRUE(mutex.try_lock_for(10s));
+  const auto lock = until_named(cluster, "late", MnId{1});  // until this node has heard of it
+  ASSERT_TRUE(lock);
+  SharedMutex mutex = cluster.shared_mutex(*lock);
+  EXPECT_TRUE(mutex.try_lock_for(kLong));
   mutex.unlock();
-  EXPECT_EQ(client::find_lock(cluster, "late")->at, lock.at);
+  EXPECT_EQ(client::find_lock(cluster, "late")->at, lock->at);
   std::uint64_t word = 0;
   EXPECT_TRUE(cluster.read({MnId{1}, (1 << 20) - 8}, {&word, 1}));
   EXPECT_EQ(cluster.read({MnId{1}, 1 << 20}, {&word, 1}).error(), Errc::invalid_argument);
@@ -321,34 +347,36 @@ TEST_F(TcpCluster, AMemoryNodeThatComesLaterServesAndOneThatNeverCameIsRefused) 
   EXPECT_EQ(cluster.read({MnId{7}, 0}, {&word, 1}).error(), Errc::invalid_argument);
 }
 
-TEST_F(TcpCluster, AMemoryNodeThatWasTakenForDeadServesAgain) {
+TEST_F(TcpClusterThatMissesOne, AMemoryNodeThatWasTakenForDeadServesAgain) {
   addresses_.push_back(start(1));
   Cluster cluster = open(uri());
   const auto lock_there = [&] {
-    for (int i = 0; i < 1000; ++i) {
-      std::this_thread::sleep_for(10ms);
-      const auto lock = cluster.named_lock("there", MnId{1});
-      if (!lock) continue;
-      SharedMutex mutex = cluster.shared_mutex(*lock);
-      if (!mutex.try_lock_for(10s)) return false;
-      mutex.unlock();
-      return true;
-    }
-    return false;
+    const auto lock = until_named(cluster, "there", MnId{1});
+    if (!lock) return std::uint32_t{0};
+    SharedMutex mutex = cluster.shared_mutex(*lock);
+    const std::unique_lock held{mutex};
+    return lock->mn_incarnation;
   };
-  ASSERT_TRUE(lock_there());
+  const std::uint32_t first = lock_there();
+  ASSERT_NE(first, 0);
   send(1, SIGSTOP);
-  std::this_thread::sleep_for(4s);  // the cluster gives it up meanwhile
+  (void)open(uri());  // waits for every memory node that the cluster has not given up
   send(1, SIGCONT);
-  EXPECT_TRUE(lock_there()) << "with fresh memory";
+  EXPECT_GT(lock_there(), first) << "with fresh memory";
 }
 
-TEST_F(TcpCluster, AProcessThatWasTakenForDeadIsToldAndMayOpenItAgain) {
+TEST_F(TcpClusterThatMissesOne, AProcessThatWasTakenForDeadIsToldAndMayOpenItAgain) {
+  std::array<int, 2> held{};
+  std::array<int, 2> go_on{};
+  ASSERT_EQ(pipe(held.data()), 0);
+  ASSERT_EQ(pipe(go_on.data()), 0);
+  char byte = 0;
   Child sleeper{[&] {
     Cluster cluster = open(uri());
     SharedMutex mutex = cluster.shared_mutex("m");
     mutex.lock();
-    raise(SIGSTOP);
+    (void)!write(held[1], "x", 1);
+    (void)!read(go_on[0], &byte, 1);  // it is stopped meanwhile
     const Result<void> released = mutex.unlock_checked();
     if (released || released.error() != Errc::evicted) return 1;
     try {
@@ -365,14 +393,14 @@ TEST_F(TcpCluster, AProcessThatWasTakenForDeadIsToldAndMayOpenItAgain) {
     same.unlock();
     return again.close() ? 0 : 6;
   }};
-  int status = 0;
-  waitpid(sleeper.pid(), &status, WUNTRACED);
-  ASSERT_TRUE(WIFSTOPPED(status));
+  EXPECT_EQ(read(held[0], &byte, 1), 1);
   Cluster cluster = open(uri());
   SharedMutex mutex = cluster.shared_mutex("m");
   EXPECT_FALSE(mutex.try_lock());
-  EXPECT_TRUE(mutex.try_lock_for(30s));  // after its lease
+  sleeper.kill(SIGSTOP);
+  EXPECT_TRUE(mutex.try_lock_for(kLong));  // after its lease
   mutex.unlock();
+  EXPECT_EQ(write(go_on[1], "x", 1), 1);
   sleeper.kill(SIGCONT);
   EXPECT_EQ(sleeper.wait(), 0);
   const Stats stats = cluster.stats();

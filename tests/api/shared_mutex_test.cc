@@ -84,14 +84,12 @@ TEST_F(SharedMutexTest, TryLockTakesAFreeOne) {
   mutex.unlock_shared();
 }
 
-// Waits for at least so long, and not for ever.
+// Waits for at least so long, and not for ever: that would hang.
 template <class Try>
 void expect_time_out(Try try_for) {
   const auto began = Steady::now();
   EXPECT_FALSE(try_for());
-  const auto took = Steady::now() - began;
-  EXPECT_GE(took, 20ms);
-  EXPECT_LT(took, 10s);
+  EXPECT_GE(Steady::now() - began, 20ms);
 }
 
 TEST_F(SharedMutexTest, TimeOutsAreNeverEarly) {
@@ -108,7 +106,7 @@ TEST_F(SharedMutexTest, TimeOutsAreNeverEarly) {
   mutex.lock_shared();
   elsewhere([&] {
     expect_time_out([&] { return mutex.try_lock_for(20ms); });
-    EXPECT_TRUE(mutex.try_lock_shared_for(20ms));
+    EXPECT_TRUE(mutex.try_lock_shared_for(kLong));
     mutex.unlock_shared();
     return 0;
   });
@@ -134,7 +132,7 @@ TEST_F(SharedMutexTest, TimesOfTheFractionOfATickAndOfThePastWork) {
   std::atomic<int> got{0};
   {
     std::jthread for_ever{[&] { got += mutex.try_lock_until(Steady::time_point::max()) ? 1 : 0; }};
-    std::this_thread::sleep_for(20ms);
+    EXPECT_TRUE(until_waiting(cluster, 1));
     EXPECT_EQ(got, 0);
     mutex.unlock();
   }
@@ -171,16 +169,15 @@ TEST_F(SharedMutexTest, UnlockingWhatIsNotHeldEndsTheProgram) {
   EXPECT_DEATH(mutex.unlock(), "");
 }
 
-// Its place in the queue cannot be taken back, and the holder may keep the lock for ever.
+// Its place in the queue cannot be taken back, and the holder may keep the lock for ever. If it waited it would hang: its
+// patience is longer than a test may take.
 TEST_F(SharedMutexTest, ClosingDoesNotWaitForALockThatWasGivenUp) {
-  Cluster other = open(uri);
+  Cluster other = open(uri + "&patience=1000s");
   SharedMutex same = other.shared_mutex("m");
   mutex.lock();
   EXPECT_FALSE(same.try_lock_for(10ms));
-  const auto before = Steady::now();
   const auto closed = other.close();
   EXPECT_TRUE(closed) << closed.error().message;
-  EXPECT_LT(Steady::now() - before, 5s);
   mutex.unlock();
   mutex.lock();  // the place was cleaned up
   mutex.unlock();
@@ -193,7 +190,7 @@ TEST_F(SharedMutexTest, ATimedWaitEndsWithTheLock) {
     got = mutex.try_lock_for(1h);
     if (got) mutex.unlock();
   }};
-  std::this_thread::sleep_for(20ms);
+  EXPECT_TRUE(until_waiting(cluster, 1));
   EXPECT_FALSE(got);
   mutex.unlock();
   waiter.join();
@@ -206,11 +203,11 @@ TEST_F(SharedMutexTest, StandardLocksWork) {
     std::unique_lock lock{mutex};
     EXPECT_FALSE(try_lock_elsewhere(mutex));
     lock.unlock();
-    EXPECT_TRUE(lock.try_lock_for(1s));
+    EXPECT_TRUE(lock.try_lock_for(kLong));
   }
   {
     const std::shared_lock first{mutex};
-    const std::shared_lock second{mutex, 1s};
+    const std::shared_lock second{mutex, kLong};
     EXPECT_TRUE(second.owns_lock());
   }
   {
@@ -351,7 +348,7 @@ TEST_F(SharedMutexTest, ErrorsAreSystemErrors) {
 
 TEST(SharedMutexProcesses, CountRightTogether) {
   const std::string uri = fresh_uri();
-  constexpr int kEach = 3000;
+  constexpr int kEach = 500;
   const auto add = [&] {
     Cluster cluster = open(uri);
     SharedMutex mutex = cluster.shared_mutex("counter");
@@ -373,11 +370,8 @@ TEST(SharedMutexProcesses, CountRightTogether) {
     if (add() != 0) return 1;
     const RemoteAddr at = *cluster.allocate("counter", 8);
     std::uint64_t n = 0;
-    for (int i = 0; i < 3000 && n < 3 * kEach; ++i) {
-      (void)cluster.read(at, {&n, 1});
-      std::this_thread::sleep_for(10ms);
-    }
-    return n == 3 * kEach ? 0 : 1;
+    const bool all = soon([&] { return cluster.read(at, {&n, 1}) && n >= 3 * kEach; });
+    return all && n == 3 * kEach ? 0 : 1;
   }};
   char byte = 0;
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
@@ -405,7 +399,7 @@ TEST(SharedMutexProcesses, AHolderThatIsKilledIsFollowedByTheNext) {
   SharedMutex mutex = cluster.shared_mutex("m");
   EXPECT_FALSE(mutex.try_lock());
   holder.kill(SIGKILL);
-  EXPECT_TRUE(mutex.try_lock_for(30s));
+  EXPECT_TRUE(mutex.try_lock_for(kLong));
   mutex.unlock();
   EXPECT_TRUE(cluster.close());
 }

@@ -5,18 +5,27 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 
+#include "client/board.h"
 #include "declock/declock.h"
+#include "shm/cluster.h"
+#include "support/soon.h"
 
 namespace declock::api {
+
+// For calls that want a time, and get the lock long before it.
+inline constexpr std::chrono::nanoseconds kLong{kHangs.ns};
 
 // In shared memory, with a name of its own; removed with its last member.
 inline std::string fresh_uri(const std::string& options = "") {
   static int count = 0;
-  return "shm:api-test-" + std::to_string(getpid()) + "-" + std::to_string(count++) + "?remove=yes" +
-         options;
+  const std::string name = "api-test-" + std::to_string(getpid()) + "-" + std::to_string(count++);
+  // A process that had this number and was killed may have left one.
+  (void)shm::remove_cluster("/dev/shm", name);
+  return "shm:" + name + "?remove=yes" + options;
 }
 
 inline Cluster open(const std::string& uri, const Options& options = {}) {
@@ -26,6 +35,18 @@ inline Cluster open(const std::string& uri, const Options& options = {}) {
     std::abort();
   }
   return std::move(*opened);
+}
+
+// Until so many threads and coroutines of its processes wait for locks. They say so once a second.
+inline bool until_waiting(Cluster& cluster, std::uint64_t count) {
+  return soon([&] {
+    const auto reports = client::read_reports(cluster);
+    std::uint64_t waiting = 0;
+    if (reports) {
+      for (const client::Report& report : *reports) waiting += report.waiting;
+    }
+    return waiting == count;
+  });
 }
 
 // Runs fn in another process, before this one has threads that matter; what it returns is its exit status.
