@@ -13,6 +13,7 @@
 #include "member_net/net_node.h"
 #include "memnode/memory_node.h"
 #include "networks/networks.h"
+#include "support/soon.h"
 
 namespace declock::conformance {
 namespace {
@@ -21,28 +22,21 @@ constexpr std::size_t kBytes = 1 << 16;
 
 class NetStage final : public Stage {
  public:
-  NetStage(const net::NetworkOptions& network, std::uint32_t nodes) {
+  NetStage(const net::NetworkOptions& network, std::uint32_t nodes) : network_(network), nodes_(nodes) {
     memory_ = static_cast<std::byte*>(
         mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-    int port[2];
-    EXPECT_EQ(pipe(port), 0);
-    memory_node_ = fork();
-    if (memory_node_ == 0) be_memory_node(network, nodes, port[1]);
-    config_.coordinator.host = "127.0.0.1";
-    EXPECT_EQ(read(port[0], &config_.coordinator.port, 2), 2) << "the memory node did not start";
-    close(port[0]);
-    close(port[1]);
+    config_.patience = kHangs;
     config_.transport = [network](const std::string& host) {
       return net::open_transport(network, host);
     };
   }
   ~NetStage() override {
-    kill(memory_node_, SIGKILL);
-    waitpid(memory_node_, nullptr, 0);
+    end_memory_node();
     munmap(memory_, kBytes);
   }
 
   void run(std::vector<Script> scripts) override {
+    start_memory_node();
     const pid_t killed = victim_ ? start_process(scripts[victim_->node]) : 0;
     std::vector<std::unique_ptr<member::NetNode>> joined;  // all are there before the first begins
     for (std::size_t i = 0; i < scripts.size(); ++i) joined.push_back(is_victim(i) ? nullptr : join(i));
@@ -73,15 +67,33 @@ class NetStage final : public Stage {
  private:
   bool is_victim(std::size_t i) const { return victim_ && victim_->node == i; }
 
-  [[noreturn]] void be_memory_node(const net::NetworkOptions& network, std::uint32_t nodes,
-                                   int tell) const {
+  // For one run: its lease is another if there is a victim.
+  void start_memory_node() {
+    end_memory_node();
+    int port[2];
+    EXPECT_EQ(pipe(port), 0);
+    memory_node_ = fork();
+    if (memory_node_ == 0) be_memory_node(port[1]);
+    close(port[1]);
+    config_.coordinator.host = "127.0.0.1";
+    EXPECT_EQ(read(port[0], &config_.coordinator.port, 2), 2) << "the memory node did not start";
+    close(port[0]);
+  }
+  void end_memory_node() {
+    if (memory_node_ == 0) return;
+    kill(memory_node_, SIGKILL);
+    waitpid(std::exchange(memory_node_, 0), nullptr, 0);
+  }
+
+  [[noreturn]] void be_memory_node(int tell) const {
     memnode::Config config;
-    config.shape.members = nodes;
+    config.shape.members = nodes_;
     config.shape.endpoints = 1;
-    config.shape.lease = seconds(2);  // longer than a busy machine keeps anybody waiting
+    // Longer than a busy machine keeps anybody waiting; the end of a victim's is waited for.
+    config.shape.lease = victim_ ? seconds(5) : seconds(30);
     config.memory = {memory_, kBytes};
     config.expose = [&](const std::string& host, std::span<std::byte> memory) {
-      return net::open_exposure(network, host, memory);
+      return net::open_exposure(network_, host, memory);
     };
     auto node = memnode::MemoryNode::open(config);
     if (!node) {
@@ -125,6 +137,8 @@ class NetStage final : public Stage {
     return pid;
   }
 
+  const net::NetworkOptions network_;
+  const std::uint32_t nodes_;
   std::byte* memory_ = nullptr;
   pid_t memory_node_ = 0;
   member::NetNodeConfig config_;
