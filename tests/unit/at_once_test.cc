@@ -7,6 +7,7 @@
 
 #include "hier/hier.h"
 #include "member_shm/compute_node.h"
+#include "support/soon.h"
 
 namespace declock::hier {
 namespace {
@@ -22,6 +23,8 @@ class AtOnce : public testing::Test {
     config_.cluster.name = fmt::format("at-once-{}", getpid());
     config_.cluster.members = 2;
     config_.cluster.mn_bytes = 4096;
+    // A process that had this number and was killed may have left one.
+    (void)shm::remove_cluster(config_.cluster.directory, config_.cluster.name);
     for (int i = 0; i < 2; ++i) nodes_.emplace_back(config_, shape_);
   }
   ~AtOnce() override {
@@ -167,11 +170,11 @@ TEST_F(AtOnce, AResetOfALoneHoldIsRememberedByWhoeverComesNext) {
   Waiting& waiting = start(nodes_[0], *next, W);
   settle();
   EXPECT_TRUE(release(nodes_[0], *holder, hold));
-  for (int i = 0; i < 200 && !waiting.got; ++i) {
-    usleep(1000);
+  ASSERT_TRUE(soon([&] {
     settle();
-  }
-  ASSERT_TRUE(waiting.got && *waiting.got);
+    return waiting.got.has_value();
+  }));
+  ASSERT_TRUE(*waiting.got);
   EXPECT_EQ((**waiting.got).epoch, Epoch{1}) << "not what the node had of the epoch that was reset";
   EXPECT_TRUE(release(nodes_[0], *next, **waiting.got));
 }

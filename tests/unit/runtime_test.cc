@@ -3,6 +3,7 @@
 #include "lock/lock.h"
 #include "runtime/thread_worker.h"
 #include "support/lab.h"
+#include "support/soon.h"
 
 namespace declock {
 namespace {
@@ -79,7 +80,7 @@ TEST(ThreadWorker, DoesNotSleepOnWhatBecameReadyWhileItLooked) {
     if (!worker.is_looking) {
       waits = await_arrival(worker, arrived);
       waits.start();
-      alarm = sleeper(worker, seconds(5), gave_up);
+      alarm = sleeper(worker, kHangs, gave_up);
       alarm.start();
       worker.is_looking = true;
     }
