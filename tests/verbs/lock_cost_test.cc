@@ -10,6 +10,7 @@
 #include "member_net/net_node.h"
 #include "memnode/memory_node.h"
 #include "networks/networks.h"
+#include "support/soon.h"
 
 namespace declock::verbs {
 namespace {
@@ -19,6 +20,7 @@ constexpr int kTimes = 10;
 [[noreturn]] void be_memory_node(int tell) {
   memnode::Config config;
   config.bytes = 1 << 16;
+  config.shape.lease = seconds(30);  // a busy machine keeps nobody from renewing it
   config.expose = [](const std::string& host, std::span<std::byte> memory) {
     return net::open_exposure({net::Network::verbs}, host, memory);
   };
@@ -47,6 +49,7 @@ TEST(LockAtTheAdapter, AnUncontendedAcquireAndReleaseIsOneFetchAndAddEach) {
   const pid_t mn = fork();
   if (mn == 0) be_memory_node(told[1]);
   member::NetNodeConfig config;
+  config.patience = kHangs;
   config.coordinator.host = "127.0.0.1";
   ASSERT_EQ(read(told[0], &config.coordinator.port, 2), 2);
   config.transport = [](const std::string& host) {

@@ -4,12 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <deque>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "support/soon.h"
 #include "verbs/exposure.h"
 #include "verbs/transport.h"
 
@@ -32,13 +32,13 @@ T value(Result<T, std::string> result) {
   return std::move(*result);
 }
 
-// Polls until done(); false after half a minute.
+// Polls until done(); false: it hangs.
 template <class Poll, class Done>
 bool soon(Poll poll, Done done) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const Time latest = monotonic_now() + kHangs;
   while (!done()) {
     poll();
-    if (std::chrono::steady_clock::now() > end) return false;
+    if (monotonic_now() > latest) return false;
   }
   return true;
 }
