@@ -14,8 +14,7 @@ const std::vector<LockPaths>& lock_paths() {
   const Cost one_swap{{{masked_compare_swap, 1}}};
   const Cost polled_add{{{fetch_add, 1}, {read, 0, 1}}};
   const Cost swaps{{{compare_swap, 1, 1}}};
-  // The holder's release, and the polls until the waiting one has seen it, all of which may have been counted before: a
-  // client that never stops polling keeps whoever counts waiting.
+  // The holder's release, and the polls until the waiting one has seen it: the one that does may have been counted before.
   const Cost add_polled{{{fetch_add, 1}, {read, 0, 1}}, 0, 0};
   const Cost add_swapped{{{fetch_add, 1}, {compare_swap, 0, 1}}, 0, 0};
   // A release, a look, a reset; polls until it is seen, a ticket.

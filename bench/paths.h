@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,11 @@ struct Cost {
   std::string text() const;
   // With one number of polls for all kinds.
   bool matches(const OpCounts& counts) const;
+  // It is more: that does not match, whatever else comes.
+  bool exceeded_by(const OpCounts& counts) const;
+
+ private:
+  Ops of(OpKind kind) const;
 };
 
 // One path: what to do, and which of its steps is meant.
@@ -54,8 +60,15 @@ const std::vector<LockPaths>& lock_paths();
 // Whether a path can be walked there: steps that start nanoseconds apart, or take thousands of tickets, need the simulator.
 bool exists_on(Fabric fabric, std::string_view lock, const Path& path);
 
-// What each step of a script cost. Throws std::runtime_error if the script does not come to its end.
-std::vector<OpCounts> walk(Fabric fabric, std::string_view lock, std::string_view script);
+// What each step of a script costs in the simulator. Throws std::runtime_error if it does not come to its end.
+std::vector<OpCounts> simulate(std::string_view lock, std::string_view script);
+
+// The same for all scripts of a lock that can be walked there, by script. Between processes the next step begins when the
+// last has cost what is documented of it, or has not done so for 10 s.
+using Costs = std::map<std::string_view, std::vector<OpCounts>>;
+Costs walk(Fabric fabric, const LockPaths& of_lock);
+// In paths_real.cc.
+Costs walk_real(Fabric fabric, const LockPaths& of_lock, const std::set<std::string_view>& scripts);
 
 struct WalkedPath {
   std::string_view lock;
@@ -67,9 +80,11 @@ struct WalkedPath {
   std::string text(Fabric fabric) const;
 };
 
-// All paths on each of these fabrics that has them. `progress` is told of each part, from 0 to 1.
+// All paths on each of these fabrics that has them. `progress` is told of each part, from 0 to 1. `documented` must outlive
+// the result.
 std::vector<WalkedPath> walk_all(const std::vector<Fabric>& fabrics,
-                                 const std::function<void(double)>& progress = {});
+                                 const std::function<void(double)>& progress = {},
+                                 const std::vector<LockPaths>& documented = lock_paths());
 
 std::string text(const OpCounts& counts);
 std::string paths_table(const std::vector<WalkedPath>& walked, const std::vector<Fabric>& fabrics);

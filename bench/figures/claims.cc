@@ -91,7 +91,7 @@ double policy_cut(const Checker& c, const char* pointer) {
 }
 
 std::vector<Part> protocol_costs(const Checker& c) {
-  const std::vector<OpCounts> steps = walk(Fabric::sim, "declock-pf", "0X 2X 0U 2U");
+  const std::vector<OpCounts> steps = simulate("declock-pf", "0X 2X 0U 2U");
   const auto acquire = [](const OpCounts& counts) {
     return static_cast<double>(counts.of(Purpose::acquire));
   };
