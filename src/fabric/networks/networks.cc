@@ -4,6 +4,7 @@
 
 #if DECLOCK_TCP
 #include "ofi/exposure.h"
+#include "ofi/library.h"
 #include "ofi/transport.h"
 #endif
 #if DECLOCK_VERBS
@@ -32,6 +33,13 @@ verbs::VerbsConfig verbs_config(const NetworkOptions& options) {
 #endif
 
 }  // namespace
+
+void load([[maybe_unused]] const NetworkOptions& options) {
+#if DECLOCK_TCP
+  if (options.network == Network::tcp)
+    (void)ofi::load_library();  // whoever uses it tells what is missing
+#endif
+}
 
 Result<std::unique_ptr<Transport>, std::string> open_transport(
     const NetworkOptions& options, [[maybe_unused]] const std::string& host) {

@@ -20,6 +20,9 @@ struct NetworkOptions {
   int mtu = 0;
 };
 
+// Loads what this network needs, which otherwise its first use does: for a process that forks others, each of which would.
+void load(const NetworkOptions& options);
+
 // `host`: the address of this machine to be reached at. An error says what is missing.
 Result<std::unique_ptr<Transport>, std::string> open_transport(const NetworkOptions& options,
                                                                const std::string& host);
