@@ -11,7 +11,7 @@
 
 namespace {
 
-constexpr std::uint64_t kTransfers = 5'000;
+constexpr std::uint64_t kTransfers = 1'000;
 
 // Behind the lock, in words.
 struct Account {

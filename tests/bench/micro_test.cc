@@ -167,6 +167,7 @@ TEST(Micro, TheTraceIsTheSameEverywhere) {
 TEST(Micro, LocalHandOversKeepToTheOrderThatThePolicyPromises) {
   MicroConfig config;
   config.duration = milliseconds(20);
+  config.warmup = milliseconds(5);
   const auto latest_us = [&](const char* lock, Duration slack) {
     config.lock = lock;
     config.slack = slack;

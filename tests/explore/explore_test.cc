@@ -65,7 +65,11 @@ TEST_P(LeftOutRule, IsMissed) {
   const Survey whole = explore(program);
   EXPECT_TRUE(whole.last.complete && !whole.last.violation);
 }
+#ifdef NDEBUG
 INSTANTIATE_TEST_SUITE_P(Rules, LeftOutRule, testing::ValuesIn(kMutants));
+#else  // the same code with a rule left out has nothing new for a sanitizer
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LeftOutRule);
+#endif
 
 TEST(Mutants, EveryRuleIsAmongThem) {
   for (const cql::RuleInfo& rule : cql::kRuleInfos) {

@@ -10,13 +10,13 @@ int main(int argc, char** argv) {
   const declock::RemoteAddr counter = *cluster->allocate("counter", 8);
   declock::SharedMutex mutex = cluster->shared_mutex("counter's lock");
   std::uint64_t n = 0;
-  for (int mine = 0; n < 40'000; ++mine) {  // the other one adds 20,000 as well
+  for (int mine = 0; n < 4'000; ++mine) {  // the other one adds 2,000 as well
     std::lock_guard guard{mutex};
     if (!cluster->read(counter, {&n, 1})) return 1;
-    if (mine == 20'000) std::puts("waits for the other one");
-    if (mine >= 20'000) continue;
+    if (mine == 2'000) std::puts("waits for the other one");
+    if (mine >= 2'000) continue;
     n += 1;
     if (!cluster->write(counter, {&n, 1})) return 1;
   }
-  return n == 40'000 ? 0 : 1;
+  return n == 4'000 ? 0 : 1;
 }
