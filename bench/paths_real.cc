@@ -26,8 +26,8 @@ constexpr Duration kBetweenLooks = microseconds(200);
 // Before a step is over: what it sets off late counts with it, and the next one comes "after a while" (H25).
 constexpr Duration kPause = milliseconds(1);
 // What has not come by then never will.
-constexpr Duration kPatience = seconds(10);
-constexpr Duration kPatienceWithJoining = seconds(60);
+constexpr Duration kPatience = seconds(30);
+constexpr Duration kPatienceWithJoining = seconds(120);
 // In the simulator a client that polls does so more often in a step; nobody has another reason to.
 constexpr std::uint64_t kPollsMin = 100;
 
