@@ -363,6 +363,9 @@ struct Sequence {
   };
   std::vector<Cost> costs;
 };
+void PrintTo(const Sequence& sequence, std::ostream* out) {
+  *out << sequence.name;
+}
 
 class LockCosts : public testing::TestWithParam<std::tuple<std::string, Sequence>> {
  protected:
