@@ -45,10 +45,10 @@ Core::Core(Target target, std::unique_ptr<member::Node> node)
     : target_(std::move(target)), node_(std::move(node)) {
   const std::uint32_t workers = node_->workers();
   lock_bytes_ = node_->lock_shape().bytes();
-  locks_ = std::make_unique<hier::Node>(
-      node_->lock_shape(), policy_of(target_.options),
-      cql::Options{.patience = kLockPatience, .outlives_restarts = false},
-      stations_of(*node_, workers));
+  locks_ =
+      std::make_unique<hier::Node>(node_->lock_shape(), policy_of(target_.options),
+                                   cql::Options{.patience = kLockPatience, .outlives_restarts = false},
+                                   stations_of(*node_, workers));
   for (std::uint32_t i = 0; i < workers; ++i) {
     lanes_.push_back(std::make_unique<Lane>(*this, i, *node_, locks_->worker(i)));
   }

@@ -118,8 +118,7 @@ struct Lane {
   std::array<std::atomic<std::uint32_t>, kMns> waiting_{};  // by memory node
 
   static Task<void> release_alone(Lane& lane, LockRef lock, Held held);
-  static Task<Result<Hold>> wait(Lane& lane, const Wanted& wanted, hier::HierLock& client,
-                                 Op* object);
+  static Task<Result<Hold>> wait(Lane& lane, const Wanted& wanted, hier::HierLock& client, Op* object);
 };
 
 // Runs fn on the worker's thread, soon; from any thread.

@@ -60,7 +60,7 @@ TEST(LockAtTheAdapter, AnUncontendedAcquireAndReleaseIsOneFetchAndAddEach) {
     ASSERT_TRUE(node) << node.error();
     const LockShape shape{16, 16, QueueLayout::owner};
     hier::Node locks{shape, hier::Policy{}, cql::Options{},
-                       std::vector<hier::Station>{{&(*node)->endpoint(0), &(*node)->membership(0)}}};
+                     std::vector<hier::Station>{{&(*node)->endpoint(0), &(*node)->membership(0)}}};
     const auto client = locks.client(0);
     const net::TransportCounts before = (*node)->transport(0).counts();
     ASSERT_TRUE((*node)->worker(0).run([&] { return lock_and_unlock((*node)->worker(0), *client); }));
