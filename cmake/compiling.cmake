@@ -10,10 +10,10 @@ if(ccache AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 # Headers that take long to read are read once for all files of a kind. A file still includes what it needs:
-# -DDECLOCK_PRECOMPILED=OFF builds without, and so does the test of the library alone.
+# -DDECLOCK_PRECOMPILED=OFF builds without, as tests/packaging/includes does.
 option(DECLOCK_PRECOMPILED "Precompile headers" ON)
 
-# A kind: its name, its headers, and with what it is compiled. Its folder has one empty file, since CMake wants one.
+# A kind: its name, its headers, and with what it is compiled. It has one empty file, since CMake wants one.
 function(declock_precompiled_kind name)
   cmake_parse_arguments(ARG "" "" "HEADERS;USES;OPTIONS" ${ARGN})
   set(empty ${CMAKE_BINARY_DIR}/precompiled/${name}.cc)
