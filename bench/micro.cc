@@ -96,9 +96,10 @@ void Measured::add_operation(Duration took, Duration inside, Duration releasing)
   release_ns.add(ns_of(releasing));
 }
 
-void Measured::add_hand_over(Timestamp asked, std::optional<Timestamp> remote) {
+void Measured::add_hand_over(const Asked& asked, const std::optional<RemoteWait>& remote) {
   local_hand_overs += 1;
-  const std::int32_t late_us = remote ? std::max(0, microseconds_between(*remote, asked)) : 0;
+  const std::int64_t late_us =
+      remote ? std::max<std::int64_t>(0, later_by(asked, *remote).ns / 1000) : 0;
   hand_over_late_us = std::max(hand_over_late_us, static_cast<std::uint64_t>(late_us));
 }
 

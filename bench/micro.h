@@ -104,7 +104,7 @@ struct Measured {
   void add_overtakes(std::uint64_t count);
   void add_taken_over(Duration took);
   void add_operation(Duration took, Duration inside, Duration releasing);
-  void add_hand_over(Timestamp asked, std::optional<Timestamp> remote);
+  void add_hand_over(const Asked& asked, const std::optional<RemoteWait>& remote);
   Measured& operator+=(const Measured& other);
 };
 

@@ -203,7 +203,7 @@ void be_compute_node(const MicroConfig& config, RealCluster& cluster, std::uint3
 
   // Told under the mutex of the node's local locks.
   struct HandOvers final : hier::HandOverObserver {
-    void handed_over(Timestamp asked, std::optional<Timestamp> remote) override {
+    void handed_over(const Asked& asked, const std::optional<RemoteWait>& remote) override {
       counted.add_hand_over(asked, remote);
     }
     Measured counted;

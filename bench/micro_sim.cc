@@ -49,7 +49,7 @@ class Micro final : public Host, private sim::EffectObserver, private hier::Hand
 
  private:
   void on_effect(EndpointId from, const sim::Flight::Step& step) override;
-  void handed_over(Timestamp asked, std::optional<Timestamp> remote) override;
+  void handed_over(const Asked& asked, const std::optional<RemoteWait>& remote) override;
   std::unique_ptr<locks::LockFamily> make_family();
   // Host
   bool over() const override { return engine_.now() >= measure_until_; }
@@ -193,7 +193,7 @@ void Micro::kill() {
   memberships_[victim.node].reset();
 }
 
-void Micro::handed_over(Timestamp asked, std::optional<Timestamp> remote) {
+void Micro::handed_over(const Asked& asked, const std::optional<RemoteWait>& remote) {
   if (measuring()) result_.add_hand_over(asked, remote);
 }
 

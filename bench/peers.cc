@@ -152,8 +152,8 @@ Task<void> contend(Worker& worker, Part& part, LockClient& lock, RemoteAddr addr
 
 void contend_with_declock(const std::string& name, const shm::ClusterConfig& cluster, Part& part,
                           std::uint32_t index, std::uint32_t processes) {
-  auto joined =
-      member::ComputeNode::join({cluster, index + 1}, Slot{static_cast<std::uint16_t>(index)});
+  auto joined = member::ComputeNode::join({.cluster = cluster, .seed = index + 1, .names_may_go = true},
+                                          Slot{static_cast<std::uint16_t>(index)});
   if (!joined) throw std::runtime_error(joined.error());
   member::ComputeNode& node = **joined;
   locks::FamilyConfig config;

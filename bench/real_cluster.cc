@@ -40,7 +40,8 @@ class ShmCluster final : public RealCluster {
   }
 
   std::unique_ptr<member::Node> join(std::optional<std::uint32_t> slot) override {
-    auto joined = member::ComputeNode::join({config_, seed_}, as_slot(slot));
+    auto joined = member::ComputeNode::join({.cluster = config_, .seed = seed_, .names_may_go = true},
+                                            as_slot(slot));
     if (!joined) throw std::runtime_error(joined.error());
     return std::move(*joined);
   }

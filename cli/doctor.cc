@@ -1,6 +1,7 @@
 // declock doctor: what works on this machine, and how to mend what does not.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pwd.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -15,6 +16,7 @@
 #include "base/units.h"
 #include "commands.h"
 #include "exit_codes.h"
+#include "looks/remove_ipc.h"
 #include "member_shm/compute_node.h"
 #include "networks/networks.h"
 
@@ -44,6 +46,16 @@ Finding shared_memory(const std::string& directory) {
   const std::string text = fmt::format("{}: {} MiB free", directory, format_count(free_bytes >> 20));
   if (free_bytes >= std::uint64_t{256} << 20) return {text, ""};
   return {text, fmt::format("mount -o remount,size=1G {} (in a container: --shm-size=1g)", directory)};
+}
+
+// Only where processes outlive the sessions of their user.
+Finding log_out() {
+  const passwd* user = getpwuid(getuid());
+  const std::string name = user != nullptr ? user->pw_name : "";
+  if (!looks::removes_ipc("/", name, getuid())) return {"files stay when their user logs out", ""};
+  return {"logind removes your files in /dev/shm when you log out, also under processes that go on",
+          "RemoveIPC=no in /etc/systemd/logind.conf, 'loginctl enable-linger', or run as a system user",
+          true};
 }
 
 // Everything at once, as an application would use it: files without a name, file locks, mapping, threads.
@@ -138,6 +150,7 @@ int run(const std::string& directory) {
   report("shm", shared_memory(directory));
   report("shm", a_cluster(directory));
   report("shm", process_descriptors());
+  report("shm", log_out());
   report("tcp", a_network(net::Network::tcp));
   Finding verbs = a_network(net::Network::verbs);
   verbs.is_optional = true;

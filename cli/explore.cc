@@ -27,9 +27,10 @@ struct Options {
   std::string without;
   std::string release_read = "adaptive";
   bool piggyback = false;
-  unsigned faults = 0;
-  unsigned resets = 0;
+  bool at_once = false;
+  explore::Mishaps mishaps;
   unsigned joins = 0;
+  unsigned heirs = 0;
   std::uint64_t max_states = explore::SearchLimits{}.max_states;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
   std::string json;
@@ -40,8 +41,9 @@ void list_rules() {
   for (const cql::RuleInfo& rule : cql::kRuleInfos) {
     fmt::print("  {:<22} {:<4} {}\n", rule.name, rule.hazard, rule.without);
   }
-  fmt::print("  {:<22} {:<4} {}\n", "fence", "H4",
-             "with --faults: a member is removed although the memory node still lets it in");
+  for (const explore::ExploredRule& rule : explore::kExploredRules) {
+    fmt::print("  {:<22} {:<4} {}\n", rule.name, rule.hazard, rule.without);
+  }
 }
 
 std::string verdict(const explore::Finding& finding) {
@@ -61,13 +63,33 @@ explore::Scenario make_scenario(const Options& options, const explore::Program& 
   scenario.layout = options.layout == "ring" ? QueueLayout::ring : QueueLayout::owner;
   scenario.slots = options.slots;
   scenario.piggyback = options.piggyback;
-  scenario.faults = options.faults;
-  scenario.resets = options.resets;
+  scenario.at_once = options.at_once;
+  scenario.mishaps = options.mishaps;
   scenario.joins = options.joins;
-  scenario.fence = options.without != "fence" && options.without != "H4";
-  if (scenario.failing() && (options.lock != "cql" || options.layout == "ring" || options.piggyback)) {
+  scenario.heirs = options.heirs;
+  if (scenario.failing() && (!scenario.has_queue() || options.layout == "ring" || options.piggyback)) {
     throw BadInput(
-        "--faults, --resets and --joins are for --lock cql with --layout owner, without --piggyback");
+        "--faults, --resets, --breaks, --restarts, --losses, --repeats, --joins and --heirs are for "
+        "--lock cql "
+        "and the declock- locks, with --layout owner and without --piggyback");
+  }
+  const explore::Mishaps& mishaps = scenario.mishaps;
+  if (scenario.at_once &&
+      (!scenario.has_queue() || options.layout == "ring" || options.piggyback || !is_patient(program) ||
+       mishaps.faults + mishaps.breaks + mishaps.restarts > 0)) {
+    throw BadInput(
+        "--at-once is for --lock cql and the declock- locks, with --layout owner and operations r, w "
+        "and x; without "
+        "--piggyback, --faults, --breaks and --restarts");
+  }
+  if (scenario.joins > 0 && scenario.heirs > 0) {
+    throw BadInput("--joins and --heirs are not for one exploration; give one of them");
+  }
+  if (scenario.joins + scenario.heirs >= scenario.members()) {
+    throw BadInput(fmt::format("--{} {} is too many: of {} {} one at least is there from the beginning",
+                               scenario.joins > 0 ? "joins" : "heirs", scenario.joins + scenario.heirs,
+                               scenario.members(),
+                               scenario.hierarchical() ? "compute nodes" : "clients"));
   }
   scenario.release_read =
       options.release_read == "always" ? cql::ReleaseRead::always : cql::ReleaseRead::adaptive;
@@ -80,13 +102,14 @@ explore::Scenario make_scenario(const Options& options, const explore::Program& 
   if (!scenario.hierarchical() && !is_patient(program)) {
     throw BadInput("--program: R, W, s and e are for the declock- locks; the others always wait");
   }
-  if (options.lock != "cql" && (options.layout == "ring" || !options.without.empty())) {
-    throw BadInput("--layout ring and --without are for --lock cql");
+  if (options.lock != "cql" && options.layout == "ring") {
+    throw BadInput("--layout ring is for --lock cql");
   }
-  if (!options.without.empty() && scenario.fence) {
-    const auto rule = explore::find_rule(options.without);
-    if (!rule) throw BadInput("--without: " + rule.error());
-    scenario.left_out = *rule;
+  if (!options.without.empty()) {
+    if (!scenario.has_queue()) throw BadInput("--without is for --lock cql and the declock- locks");
+    const auto protocol = explore::leave_out(options.without);
+    if (!protocol) throw BadInput("--without: " + protocol.error());
+    scenario.protocol = *protocol;
   }
   return scenario;
 }
@@ -99,6 +122,35 @@ std::vector<std::string> explorable_locks() {
     if (name != "ideal" && name != "dslr+") names.push_back(name);
   }
   return names;
+}
+
+Json as_json(const Options& options, const explore::Survey& survey, std::size_t programs,
+             const explore::Program& last, double wall_s, const std::vector<std::string>& story) {
+  return Json{{"commit", DECLOCK_COMMIT},
+              {"lock", options.lock},
+              {"layout", options.layout},
+              {"slots", options.slots},
+              {"program", options.program},
+              {"without", options.without},
+              {"release_read", options.release_read},
+              {"piggyback", options.piggyback},
+              {"at_once", options.at_once},
+              {"faults", options.mishaps.faults},
+              {"resets", options.mishaps.resets},
+              {"breaks", options.mishaps.breaks},
+              {"restarts", options.mishaps.restarts},
+              {"losses", options.mishaps.losses},
+              {"repeats", options.mishaps.repeats},
+              {"joins", options.joins},
+              {"heirs", options.heirs},
+              {"verdict", verdict(survey.last)},
+              {"states", survey.states},
+              {"complete", survey.last.complete},
+              {"programs", programs},
+              {"programs_explored", survey.explored},
+              {"last_program", explore::to_string(last)},
+              {"wall_s", wall_s},
+              {"story", story}};
 }
 
 int run(const Options& options) {
@@ -127,26 +179,7 @@ int run(const Options& options) {
   scenario.program = (*programs)[survey.explored - 1];
   std::vector<std::string> story;
   if (survey.last.violation) story = tell_story(scenario, survey.last);
-  json.write(Json{{"commit", DECLOCK_COMMIT},
-                  {"lock", options.lock},
-                  {"layout", options.layout},
-                  {"slots", options.slots},
-                  {"program", options.program},
-                  {"without", options.without},
-                  {"release_read", options.release_read},
-                  {"piggyback", options.piggyback},
-                  {"faults", options.faults},
-                  {"resets", options.resets},
-                  {"joins", options.joins},
-                  {"verdict", verdict(survey.last)},
-                  {"states", survey.states},
-                  {"complete", survey.last.complete},
-                  {"programs", programs->size()},
-                  {"programs_explored", survey.explored},
-                  {"last_program", explore::to_string(scenario.program)},
-                  {"wall_s", wall_s},
-                  {"story", story}}
-                 .dump(2) +
+  json.write(as_json(options, survey, programs->size(), scenario.program, wall_s, story).dump(2) +
              "\n");
   if (json.is_standard_output()) return exit_status(survey.last);
 
@@ -184,12 +217,37 @@ Action add_explore(Command program) {
       .check(one_of({"adaptive", "always"}));
   app.add_flag("--piggyback", options->piggyback,
                "Sections use an object, in one doorbell with the lock; readers' releases not awaited");
-  app.add_option("--faults", options->faults,
+  app.add_flag("--at-once", options->at_once,
+               "Operations take no time, as in shared memory, and clients lock without waiting where "
+               "they can; the "
+               "operations of one call are one step");
+  explore::Mishaps& mishaps = options->mishaps;
+  app.add_option("--faults", mishaps.faults,
                  "So many compute nodes may crash, or be taken for dead wrongly, at any moment")
       .check(whole_number(0, 4));
-  app.add_option("--resets", options->resets, "So many times somebody may reset the lock for nothing")
+  app.add_option("--resets", mishaps.resets, "So many times somebody may reset the lock for nothing")
       .check(whole_number(0, 4));
-  app.add_option("--joins", options->joins, "So many clients, the last ones, join at some moment")
+  app.add_option("--breaks", mishaps.breaks,
+                 "So many times a connection to the memory node may break: the outcome of what is "
+                 "under way is unknown")
+      .check(whole_number(0, 4));
+  app.add_option("--restarts", mishaps.restarts,
+                 "So many times the memory node may restart, with fresh memory")
+      .check(whole_number(0, 4));
+  app.add_option("--losses", mishaps.losses,
+                 "So many messages between compute nodes may be lost, which no network here does")
+      .check(whole_number(0, 4));
+  app.add_option("--repeats", mishaps.repeats,
+                 "So many messages between compute nodes may arrive twice, which no network here does")
+      .check(whole_number(0, 4));
+  app.add_option(
+         "--joins", options->joins,
+         "So many clients, or compute nodes of a declock- lock, the last ones, join at some moment")
+      .check(whole_number(0, 4));
+  app.add_option(
+         "--heirs", options->heirs,
+         "So many clients, or compute nodes, the last ones, join one after the other, each in the slot "
+         "of the one before it once that has left")
       .check(whole_number(0, 4));
   app.add_option("--max-states", options->max_states, "Give up after so many states per program")
       .check(whole_number(1, 1'000'000'000));

@@ -1,5 +1,6 @@
 // declock mn: a memory node.
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <csignal>
 #include <cstdio>
@@ -60,6 +61,14 @@ std::unique_ptr<metrics::Endpoint> serve_metrics(const std::string& at,
   return std::move(*endpoint);
 }
 
+// As many descriptors as it may have: each worker of a compute node takes about a dozen.
+void raise_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int run(Options& options) {
   const auto metrics_at = wire::parse_host_port(options.metrics);
   if (!options.metrics.empty() && !metrics_at) throw BadInput("--metrics " + metrics_at.error());
@@ -92,6 +101,7 @@ int run(Options& options) {
     return net::open_exposure(network, host, memory);
   };
   config.log = log;
+  raise_limit();
   auto node = memnode::MemoryNode::open(config);
   if (!node) throw CannotRun(node.error());
   stop_on_signals(**node);

@@ -34,7 +34,7 @@ Census census_of(const shm::Cluster& cluster, const member::SlotLock& lock) {
     const Slot slot{static_cast<std::uint16_t>(i)};
     const shm::MemberWord word = shm::MemberWord::of(cluster.member(slot).word.load());
     census.removals += word.removals;
-    if (word.live) (lock.is_taken(slot) ? census.alive : census.dead) += 1;
+    if (word.live) (lock.is_taken(slot).value_or(true) ? census.alive : census.dead) += 1;
   }
   return census;
 }
@@ -88,7 +88,9 @@ int inspect(const Options& options) {
     if (!word.live) continue;
     fmt::print("  slot {:<7} process {}, incarnation {}, {}\n", i, cluster.member(slot).pid.load(),
                word.incarnation,
-               lock.is_taken(slot) ? "alive" : "dead; whoever is alive, or joins next, removes it");
+               lock.is_taken(slot).value_or(true)
+                   ? "alive"
+                   : "dead; whoever is alive, or joins next, removes it");
   }
   return kFine;
 }
@@ -116,7 +118,8 @@ std::vector<std::pair<std::string, Action>> add_shm(Command program) {
   return {
       {"list", add(shm, "list", "All clusters of this machine", false, list)},
       {"inspect", add(shm, "inspect", "One cluster: its sizes and its members", true, inspect)},
-      {"remove", add(shm, "remove", "Remove a cluster that nobody uses, with all its locks and data",
+      {"remove", add(shm, "remove",
+                     "Remove a cluster that nobody uses, damaged or not, with all its locks and data",
                      true, remove)}};
 }
 

@@ -169,7 +169,8 @@ Action add_torture(Command program) {
   Command app = program.add_command(
       "torture", "Random faults by seed on a simulated cluster: safety, then healing, then liveness");
   auto options = std::make_shared<Options>();
-  app.add_option("--seeds", options->seeds, "Which; each draws a cluster, a workload and its faults")
+  app.add_option("--seeds", options->seeds,
+                 "Which; each draws a cluster, a workload, its faults, and who comes and goes")
       .type_name("N|N..M");
   app.add_option("--without", options->without, "Leave out a rule; 'list' shows them")
       .type_name("RULE");

@@ -4,7 +4,7 @@
  * declock_error_message() what was wrong with the last call of this thread that failed.
  *
  * Thread-safety: every function may be called from any thread at any time, but declock_close() and declock_mutex_free()
- * only when no other thread uses what they end. Handles must not be used in the child of a fork().
+ * only when no other thread uses what they end. In the child of a fork() calls are refused (closed).
  */
 #ifndef DECLOCK_C_H
 #define DECLOCK_C_H

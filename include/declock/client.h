@@ -80,8 +80,8 @@ class [[nodiscard]] DECLOCK_EXPORT Guard {
   // Does not wait; as the destructor.
   void unlock_behind() noexcept;
   // Result<void>: the words are written before anybody else gets the lock, with one message to the memory node; waits
-  // for that. The lock is released in any case. Errors: as unlock(), and outcome_unknown: whether they were written is
-  // not known.
+  // for that. The lock is released in any case. ok: they were written. evicted, mn_restarted, closed, invalid_argument: they
+  // were certainly not. outcome_unknown: whether they were is not known.
   auto write_and_unlock(RemoteAddr to, std::span<const std::uint64_t> words) {
     return Operation{[this, to, words] { return release(to, words); }};
   }
@@ -113,7 +113,7 @@ class [[nodiscard]] DECLOCK_EXPORT Guard {
   std::shared_ptr<client::Core> core_;  // null: holds nothing
   client::Lane* lane_ = nullptr;
   LockRef lock_{};
-  alignas(8) std::array<std::byte, 104> held_{};  // a client::Held
+  alignas(8) std::array<std::byte, 128> held_{};  // a client::Held
 };
 
 // Thread-safety: one thread at a time may be inside run(), run_all() or spawn(), and coroutines run nowhere else; other

@@ -90,7 +90,7 @@ struct Options {
 class DECLOCK_EXPORT Cluster {
  public:
   // Joins. An error has one line that says what was wrong, what is accepted, and what to do. After a fork() the child
-  // must open the cluster by itself and leave the parent's alone.
+  // opens the cluster by itself: calls on the parent's are refused there with Errc::closed, and ending it does nothing.
   static Result<Cluster, Error> open(std::string_view uri, const Options& options = {});
 
   Cluster(const Cluster&) = default;
@@ -121,7 +121,8 @@ class DECLOCK_EXPORT Cluster {
   std::uint64_t lock_bytes() const;
 
   // Memory, one word of 8 bytes at a time, aligned; several are not read or written in one step: hold a lock. Errors:
-  // evicted, mn_restarted, closed, invalid_argument: an odd address, or one outside of the memory.
+  // evicted, mn_restarted, closed, invalid_argument: an odd address, or one outside of the memory; then nothing was
+  // written. outcome_unknown, of write(): this process was evicted meanwhile, and whether it wrote is not known.
   Result<void> read(RemoteAddr from, std::span<std::uint64_t> words);
   Result<void> write(RemoteAddr to, std::span<const std::uint64_t> words);
 

@@ -30,13 +30,23 @@ using Ticket = Strong<struct TicketTag, std::uint64_t>;  // names one acquisitio
 // Where a word lies: a memory node, and a byte offset in its memory.
 struct RemoteAddr {
   MnId mn{};
+  // Of the memory node, when it gave this address: after a restart other names come to lie there, and every use ends
+  // with Errc::mn_restarted, for ever. 0: the application made the address, for the memory node that was there when the
+  // cluster was opened.
+  std::uint32_t mn_incarnation = 0;
   std::uint64_t offset = 0;
+
+  constexpr RemoteAddr() = default;
+  constexpr RemoteAddr(MnId at_mn, std::uint64_t at_offset, std::uint32_t incarnation = 0)
+      : mn(at_mn), mn_incarnation(incarnation), offset(at_offset) {}
 
   constexpr auto operator<=>(const RemoteAddr&) const = default;
 
-  constexpr RemoteAddr operator+(std::uint64_t bytes) const { return {mn, offset + bytes}; }
+  constexpr RemoteAddr operator+(std::uint64_t bytes) const {
+    return {mn, offset + bytes, mn_incarnation};
+  }
 
-  // One word, for messages. Offsets have 48 bits.
+  // One word, for messages, without the incarnation. Offsets have 48 bits.
   constexpr std::uint64_t packed() const { return offset << 16 | mn.value; }
   static constexpr RemoteAddr unpack(std::uint64_t word) {
     return {MnId{static_cast<std::uint16_t>(word & 0xFFFF)}, word >> 16};
@@ -47,9 +57,6 @@ struct RemoteAddr {
 // embeds locks in its own objects makes these by itself; Cluster::named_lock() and LockTable give the others.
 struct LockRef {
   RemoteAddr at{};
-  // Of the memory node, when its name was looked up: after a restart other names come to lie there, and locking ends
-  // with Errc::mn_restarted. 0: any.
-  std::uint32_t mn_incarnation = 0;
   std::uint32_t table = 0;  // under which its figures are counted: Cluster numbers the tables; 0: none
 
   constexpr auto operator<=>(const LockRef&) const = default;
@@ -66,9 +73,7 @@ class LockTable {
   // Bytes from one to the next.
   std::uint64_t stride() const { return stride_; }
   // REQUIRES: index < size().
-  LockRef operator[](std::uint64_t index) const {
-    return {first_.at + index * stride_, first_.mn_incarnation, first_.table};
-  }
+  LockRef operator[](std::uint64_t index) const { return {first_.at + index * stride_, first_.table}; }
 
  private:
   LockRef first_{};

@@ -19,7 +19,8 @@ namespace declock {
 
 // Thread-safety: every member function may be called from any thread at any time. As with std::shared_timed_mutex, a
 // thread must not lock what it holds, and only who holds it unlocks it; that may be another thread than the one that
-// locked it. Other SharedMutex objects of the same lock, in this process or another, are the same lock.
+// locked it. Unlocking what nobody holds through this object ends the program, with a line that says so. Other
+// SharedMutex objects of the same lock, in this process or another, are the same lock.
 //
 // Errors of locking are std::system_error with an Errc as code: evicted, mn_restarted, closed, invalid_argument.
 // A time-out is never early.
@@ -65,9 +66,9 @@ class DECLOCK_EXPORT SharedMutex {
   void lock_shared_and_read(RemoteAddr from, std::span<std::uint64_t> words) {
     acquire(Mode::shared, from, words);
   }
-  // The words are written before anybody else gets the lock; waits for that. The lock is released in any case. An error:
-  // evicted or mn_restarted, and the hold was void: nothing was written that the next holder sees as this one's; with
-  // outcome_unknown that is not known.
+  // The words are written before anybody else gets the lock; waits for that. The lock is released in any case. ok: they
+  // were written. evicted, mn_restarted, closed, invalid_argument: they were certainly not. outcome_unknown: whether they
+  // were is not known.
   Result<void> write_and_unlock(RemoteAddr to, std::span<const std::uint64_t> words) {
     return release_checked(Mode::exclusive, to, words);
   }

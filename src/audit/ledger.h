@@ -1,8 +1,9 @@
 // Watches a cluster in which things fail. It knows nothing of the protocol: it is told who enters and leaves, what
 // the counters in memory say, the tokens, and the fences.
 //
-// Each lock protects a plain counter. An exclusive section reads it and writes it plus one. A section that ends
-// well has its update acknowledged; one that fails in the middle leaves it open whether the update is there.
+// Each lock protects a plain counter. An exclusive section reads it and writes it plus one. How that ended has three
+// answers: done, and it must be there; certainly not done, and it must not; not known, and it may be, until the next
+// holder has read the counter. Of the first two the ledger is told, before or after somebody has read it.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,13 @@ class Ledger {
   void enter(std::size_t lock, std::uint64_t who, std::uint64_t node, Mode mode,
              std::uint32_t mn_incarnation);
   void leave(std::size_t lock, std::uint64_t who);
-  // An exclusive holder has read the counter, or is about to write it.
+  // A holder has read the counter.
   void read(std::size_t lock, std::uint64_t who, std::uint64_t counter);
-  void writes(std::size_t lock, std::uint64_t who);
-  void acknowledged(std::size_t lock, std::uint32_t mn_incarnation);
+  // An exclusive holder is about to write it.
+  enum class Update : std::uint64_t { void_hold = 0 };  // that one can have no effect
+  Update writes(std::size_t lock, std::uint64_t who);
+  void done(std::size_t lock, Update update);
+  void certainly_not_done(std::size_t lock, Update update);
   void token(std::size_t lock, std::uint64_t who, const Token& token);
 
   // Nothing that this node does takes effect any more: what it held it has lost.
@@ -47,8 +51,10 @@ class Ledger {
   struct Lock {
     std::vector<Holder> holders;
     std::uint32_t mn_incarnation = 1;
-    std::uint64_t acknowledged = 0;
-    std::uint64_t open = 0;  // updates that may or may not be there
+    std::uint64_t there = 0;    // updates that are in the memory
+    std::vector<Update> open;   // and those that may be
+    std::vector<Update> found;  // by reading, before their clients knew
+    std::vector<Update> missed;
     std::optional<Token> last;
   };
   bool holds(const Lock& lock, std::uint64_t who) const;
@@ -58,6 +64,7 @@ class Ledger {
   std::vector<std::uint64_t> fenced_;  // nodes
   std::optional<std::string> violation_;
   std::uint64_t sections_ = 0;
+  std::uint64_t updates_ = 0;
 };
 
 }  // namespace declock::audit

@@ -13,6 +13,8 @@ class ShortLock {
     if (taken_.exchange(true, std::memory_order_acquire)) wait();
   }
   void unlock() { taken_.store(false, std::memory_order_release); }
+  // By anybody. For checkers.
+  bool is_taken() const { return taken_.load(std::memory_order_relaxed); }
 
  private:
   // Its holder is at work, or was taken off its core: then it needs this one.

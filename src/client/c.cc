@@ -42,6 +42,17 @@ int null_pointer() {
   return fail(Error{Errc::invalid_argument, "a pointer is NULL"});
 }
 
+// C programs have an address as a memory node's number and 64 bits: 48 of the offset, and on top of them 16 of the
+// incarnation that gave it.
+constexpr unsigned kOffsetBits = 48;
+std::uint64_t packed(const RemoteAddr& addr) {
+  return addr.offset | std::uint64_t{addr.mn_incarnation} << kOffsetBits;
+}
+RemoteAddr address(uint16_t mn, uint64_t offset) {
+  return {MnId{mn}, offset & ((std::uint64_t{1} << kOffsetBits) - 1),
+          static_cast<std::uint32_t>(offset >> kOffsetBits)};
+}
+
 // What fn() gives, or the code of what it throws.
 template <class Fn>
 int guarded(Fn fn) {
@@ -127,7 +138,7 @@ int declock_mutex_of_table(declock_cluster* cluster, const char* table, uint64_t
 int declock_mutex_at(declock_cluster* cluster, uint16_t mn, uint64_t offset, declock_mutex** mutex) {
   if (cluster == nullptr || mutex == nullptr) return null_pointer();
   return guarded([&] {
-    const declock::LockRef lock{{MnId{mn}, offset}};
+    const declock::LockRef lock{address(mn, offset)};
     return make_mutex(cluster, declock::Result<declock::LockRef, Error>{lock}, mutex);
   });
 }
@@ -199,7 +210,7 @@ int declock_allocate(declock_cluster* cluster, uint16_t mn, const char* name, ui
   return guarded([&] {
     const auto memory = cluster->cluster.allocate(name, bytes, MnId{mn});
     if (!memory) return fail(memory.error());
-    *offset = memory->offset;
+    *offset = packed(*memory);
     return 0;
   });
 }
@@ -211,11 +222,11 @@ uint64_t declock_lock_bytes(const declock_cluster* cluster) {
 int declock_read(declock_cluster* cluster, uint16_t mn, uint64_t offset, uint64_t* words,
                  size_t count) {
   if (cluster == nullptr || words == nullptr) return null_pointer();
-  return guarded([&] { return as_code(cluster->cluster.read({MnId{mn}, offset}, {words, count})); });
+  return guarded([&] { return as_code(cluster->cluster.read(address(mn, offset), {words, count})); });
 }
 
 int declock_write(declock_cluster* cluster, uint16_t mn, uint64_t offset, const uint64_t* words,
                   size_t count) {
   if (cluster == nullptr || words == nullptr) return null_pointer();
-  return guarded([&] { return as_code(cluster->cluster.write({MnId{mn}, offset}, {words, count})); });
+  return guarded([&] { return as_code(cluster->cluster.write(address(mn, offset), {words, count})); });
 }

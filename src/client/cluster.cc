@@ -65,7 +65,7 @@ Result<void> Cluster::write(RemoteAddr to, std::span<const std::uint64_t> words)
 
 Result<Client, Error> Cluster::client() {
   const std::shared_ptr<client::Core>& core = opened_->core;
-  if (core->is_closed()) return Failure{Error{Errc::closed, "the cluster was closed"}};
+  if (core->standing() != Errc::ok) return Failure{core->not_open()};
   client::Lane* lane = core->take_lane();
   if (lane == nullptr) {
     return Failure{Error{Errc::unavailable,

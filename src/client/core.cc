@@ -1,6 +1,7 @@
 #include "client/core.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <thread>
@@ -39,6 +40,29 @@ std::vector<hier::Station> stations_of(member::Node& node, std::uint32_t workers
   return stations;
 }
 
+// Every core of this process. A child of fork() has its memory, but not its threads, its locks, nor its place in the cluster:
+// there it can only be left alone.
+struct Cores {
+  std::mutex mutex;
+  std::vector<std::atomic<Standing>*> standings;
+
+  Cores() {
+    pthread_atfork([] { all().mutex.lock(); }, [] { all().mutex.unlock(); },
+                   [] {
+                     for (std::atomic<Standing>* standing : all().standings)
+                       standing->store(Standing::forked);
+                     all().mutex.unlock();
+                   });
+  }
+  static Cores& all() {
+    static Cores& cores = *new Cores;  // never ended: a cluster may be a static object too
+    return cores;
+  }
+};
+
+constexpr const char* kForked =
+    "this process was forked after the cluster was opened; open it again in the child";
+
 }  // namespace
 
 Core::Core(Target target, std::unique_ptr<member::Node> node)
@@ -55,10 +79,27 @@ Core::Core(Target target, std::unique_ptr<member::Node> node)
   // Tables that every cluster has, 0 and 1.
   tables_.push_back({"(embedded)", {}});
   tables_.push_back({"(names)", {}});
+  node_->set_on_evicted([this] {
+    Standing open = Standing::open;
+    standing_.compare_exchange_strong(open, Standing::evicted);
+  });
+  const std::lock_guard guard{Cores::all().mutex};
+  Cores::all().standings.push_back(&standing_);
 }
 
 Core::~Core() {
   (void)close();
+  const std::lock_guard guard{Cores::all().mutex};
+  std::erase(Cores::all().standings, &standing_);
+}
+
+Error Core::not_open() const {
+  if (standing() == Errc::evicted) return {Errc::evicted, std::string{to_string(Errc::evicted)}};
+  return {Errc::closed, standing_.load() == Standing::forked ? kForked : "the cluster was closed"};
+}
+
+std::string Core::explained(const char* who) const {
+  return standing_.load() == Standing::forked ? fmt::format("{}: {}", who, kForked) : who;
 }
 
 void Core::start() {
@@ -68,8 +109,9 @@ void Core::start() {
   }
   // Addresses that the application has from elsewhere are meant for the memory nodes that are there now.
   for (std::uint16_t mn = 0; mn < Lane::kMns; ++mn) {
-    if (node_->reaches({MnId{mn}, 0}, 1))
-      node_->mean_only(MnId{mn}, lanes_[0]->endpoint.incarnation(MnId{mn}));
+    if (!node_->reaches({MnId{mn}, 0}, 1)) continue;
+    first_incarnations_[mn].store(lanes_[0]->endpoint.incarnation(MnId{mn}));
+    node_->mean_only(MnId{mn}, first_incarnations_[mn].load());
   }
   node_->start();
   start_duties(false);
@@ -131,6 +173,7 @@ Result<void, Error> Core::mean_only(const member::Node::Memory& memory) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
+  if (before == 0) first_incarnations_[mn.value].store(memory.mn_incarnation);
   node_->mean_only(mn, memory.mn_incarnation);
   forget_names(mn);
   if (before != 0 && mn == MnId{0}) start_duties(true);
@@ -215,7 +258,7 @@ auto Core::run(Make make) -> decltype(make(std::declval<Lane&>()).take()) {
 }
 
 Errc Core::check(RemoteAddr addr, std::uint64_t words) const {
-  if (closed_.load(std::memory_order_relaxed)) return Errc::closed;
+  if (const Errc bad = standing(); bad != Errc::ok) return bad;
   return addr.offset % 8 == 0 && words > 0 && node_->reaches(addr, words) ? Errc::ok
                                                                           : Errc::invalid_argument;
 }
@@ -261,9 +304,10 @@ Result<void> Core::release(const LockRef& lock, const Held& held, Lane::Write wr
 }
 
 void Core::release_behind(const LockRef& lock, const Held& held) noexcept {
-  if (is_closed()) return;  // closing has given the lock up
+  const Errc bad = standing();
+  if (bad == Errc::closed) return;  // closing has given the lock up
   const bool here = try_here([&](Lane& lane) {
-    if (!lane.release_at_once(lock, held)) lane.release_behind(lock, held);
+    if (bad != Errc::ok || !lane.release_at_once(lock, held)) lane.release_behind(lock, held);
     return true;
   });
   if (here) return;
@@ -284,7 +328,7 @@ Result<void> Core::write(RemoteAddr to, std::span<const std::uint64_t> words) {
 }
 
 Result<Token> Core::token(const Hold& hold) {
-  if (is_closed()) return Failure{Errc::closed};
+  if (const Errc bad = standing(); bad != Errc::ok) return Failure{bad};
   return run([&](Lane& lane) { return Lane::token(lane, hold); });
 }
 
@@ -391,7 +435,10 @@ Core::Drained Core::drain() {
 }
 
 Result<void, Error> Core::close() {
-  if (closed_.exchange(true)) return {};
+  Standing was = standing_.load();
+  do {
+    if (was == Standing::closed || was == Standing::forked) return {};
+  } while (!standing_.compare_exchange_weak(was, Standing::closed));
   metrics_.reset();
   const Drained drained = drain();
   std::uint64_t held = 0;

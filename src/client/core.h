@@ -25,6 +25,14 @@ class Endpoint;
 
 namespace declock::client {
 
+// Whether a process can use a cluster that it has opened: one word, which every call looks at.
+enum class Standing : std::uint8_t {
+  open,
+  evicted,  // it has found out by itself that it is no member any more
+  closed,
+  forked,  // this is a child of the process that opened it
+};
+
 class Core {
  public:
   static Result<std::shared_ptr<Core>, Error> open(std::string_view uri, const Options& options);
@@ -33,7 +41,15 @@ class Core {
   ~Core();
 
   Result<void, Error> close();
-  bool is_closed() const { return closed_.load(); }
+  // Nothing of it may be touched any more.
+  bool is_closed() const {
+    const Standing standing = standing_.load();
+    return standing == Standing::closed || standing == Standing::forked;
+  }
+  // Why calls are refused, for a person. REQUIRES: standing() is not ok.
+  Error not_open() const;
+  // For an exception: who throws it, and what is not obvious from its code.
+  std::string explained(const char* who) const;
 
   std::uint64_t lock_bytes() const { return lock_bytes_; }
   bool is_tracing() const { return trace_ != nullptr; }
@@ -57,14 +73,23 @@ class Core {
   Result<void> write(RemoteAddr to, std::span<const std::uint64_t> words);
   Result<Token> token(const Hold& hold);
 
+  // Ok, or why no call can be carried out. Relaxed: who is told later finds out with its next call.
+  Errc standing() const {
+    const Standing standing = standing_.load(std::memory_order_relaxed);
+    if (standing == Standing::open) return Errc::ok;
+    return standing == Standing::evicted ? Errc::evicted : Errc::closed;
+  }
   // Nobody waited for this release.
   void release_failed(const LockRef& lock, Errc error);
   Errc check(RemoteAddr addr, std::uint64_t words) const;
   std::uint32_t meant(MnId mn) const { return node_->meant(mn); }
-  // Is its memory node still the one that it was looked up on?
-  bool is_current(const LockRef& lock) const {
-    return lock.mn_incarnation == 0 || node_->meant(lock.at.mn) == lock.mn_incarnation;
+  // The incarnation of its memory node that an address is meant for.
+  std::uint32_t incarnation_of(RemoteAddr addr) const {
+    if (addr.mn_incarnation != 0) return addr.mn_incarnation;
+    return addr.mn.value < first_incarnations_.size() ? first_incarnations_[addr.mn.value].load() : 0;
   }
+  // Is its memory node still that one, as far as anybody here knows?
+  bool is_current(RemoteAddr addr) const { return node_->meant(addr.mn) == incarnation_of(addr); }
   Errc check(const LockRef& lock) const { return check(lock.at, lock_bytes_ / 8); }
 
   // Null: none is left.
@@ -110,7 +135,7 @@ class Core {
   std::unique_ptr<member::Node> node_;
   std::unique_ptr<hier::Node> locks_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::atomic<bool> closed_{false};
+  std::atomic<Standing> standing_{Standing::open};
   std::atomic<bool> was_evicted_{false};  // when it was closed
   std::unique_ptr<TraceLog> trace_;
   std::mutex metrics_mutex_;
@@ -125,6 +150,8 @@ class Core {
   std::map<std::uint64_t, std::string> names_;  // of locks, by packed address
   std::optional<Error> first_release_error_;
   std::mutex restart_mutex_;  // one at a time finds out that a memory node has restarted
+  // Of each memory node, when this process first heard of it.
+  std::array<std::atomic<std::uint32_t>, Lane::kMns> first_incarnations_{};
 
   // Of lane 0:
   std::optional<TaskGroup> duties_;  // as long as the cluster is open

@@ -35,7 +35,7 @@ std::optional<Held> Lane::acquire_at_once(const LockRef& lock, Mode mode, hier::
   const bool timed = recorder.times_this_one();
   const Time called = timed ? worker.now() : Time{};
   Held held;
-  if (!client.acquire_at_once(lock.at, mode, held.hold)) return {};
+  if (!client.acquire_at_once({lock.at.mn, lock.at.offset}, mode, held.hold)) return {};
   recorder.begins();
   const bool waited = held.hold.expect_waiters;
   recorder.acquired(lock, held, called.ns, timed ? worker.now().ns : 0,
@@ -53,12 +53,14 @@ Task<Result<Held>> Lane::acquire(Lane& lane, Wanted wanted, hier::HierLock& clie
   lane.recorder.begins();
   // Only with the lock in one message if they are on one memory node, and only where it is not given up.
   Op look = Op::read(wanted.from, wanted.words, Purpose::data);
+  look.incarnation = wanted.words.empty() ? 0 : lane.core.incarnation_of(wanted.from);
   const bool along = !wanted.words.empty() && wanted.from.mn == wanted.lock.at.mn;
   Result<Hold> hold = Failure{Errc::mn_restarted};
   // First it is counted, then it looks (Core::mean_only() does the opposite): either it finds out that it came too late,
   // or it is waited for.
   lane.waiting_[wanted.lock.at.mn.value].fetch_add(1);
-  if (lane.core.is_current(wanted.lock)) {
+  if (lane.core.is_current(wanted.lock.at) &&
+      (wanted.words.empty() || lane.core.is_current(wanted.from))) {
     if (lane.is_behind(wanted.lock.at.mn)) (void)co_await lane.endpoint.reconnect(wanted.lock.at.mn);
     hold = co_await wait(lane, wanted, client, along ? &look : nullptr);
   }
@@ -71,7 +73,7 @@ Task<Result<Held>> Lane::acquire(Lane& lane, Wanted wanted, hier::HierLock& clie
   const bool waited = hold->expect_waiters || hold->local_sequence > 0;
   lane.recorder.acquired(wanted.lock, held, called.ns, lane.worker.now().ns, 1, waited);
   Errc error = Errc::ok;
-  if (wanted.lock.mn_incarnation != 0 && wanted.lock.mn_incarnation != hold->mn_incarnation) {
+  if (lane.core.incarnation_of(wanted.lock.at) != hold->mn_incarnation) {
     error = Errc::mn_restarted;
   } else if (!wanted.words.empty() && !(along && hold->object_read)) {
     // Another memory node has incarnations of its own.
@@ -86,7 +88,7 @@ Task<Result<Held>> Lane::acquire(Lane& lane, Wanted wanted, hier::HierLock& clie
 }
 
 Task<Result<Hold>> Lane::wait(Lane& lane, const Wanted& wanted, hier::HierLock& client, Op* object) {
-  const RemoteAddr at = wanted.lock.at;
+  const RemoteAddr at{wanted.lock.at.mn, wanted.lock.at.offset};
   const bool has_passed =
       wanted.patience == Wanted::Patience::until && wanted.deadline <= lane.worker.now();
   if (wanted.patience == Wanted::Patience::none || has_passed) {
@@ -124,16 +126,26 @@ bool Lane::release_at_once(const LockRef& lock, const Held& held) {
 Task<Result<void>> Lane::release(Lane& lane, LockRef lock, Held held, Write write) {
   const std::int64_t began_ns = lane.worker.now().ns;
   lane.recorder.release_begins(lock, held, began_ns);
+  const bool same_mn = !write.words.empty() && write.to.mn == lock.at.mn;
   Result<void> written;
+  if (same_mn && lane.core.incarnation_of(write.to) != held.hold.mn_incarnation) {
+    written = Failure{Errc::mn_restarted};
+  } else if (!write.words.empty() && !same_mn) {
+    written = co_await Lane::write(lane, write.to, write.words, 0);
+  }
   Op store = Op::write(write.to, write.words, Purpose::data);
   store.incarnation = held.hold.mn_incarnation;
-  const bool along = !write.words.empty() && write.to.mn == lock.at.mn;
-  if (!write.words.empty() && !along) written = co_await Lane::write(lane, write.to, write.words, 0);
   hier::HierLock client{lane.locks};
-  const Result<void> released = co_await client.release(held.hold, along ? &store : nullptr);
+  const Result<void> released =
+      co_await client.release(held.hold, same_mn && written ? &store : nullptr);
   lane.recorder.release_ends(lock, held, began_ns, lane.worker.now().ns,
                              released ? Errc::ok : released.error());
-  co_return written ? released : written;
+  if (!written) co_return written;
+  // What another memory node has confirmed is written. If this one has restarted, somebody else may have held the lock
+  // by then, and written as well.
+  if (released || write.words.empty() || same_mn) co_return released;
+  if (released.error() == Errc::mn_restarted) co_return Failure{Errc::outcome_unknown};
+  co_return Result<void>{};
 }
 
 Task<void> Lane::release_alone(Lane& lane, LockRef lock, Held held) {
@@ -143,17 +155,21 @@ Task<void> Lane::release_alone(Lane& lane, LockRef lock, Held held) {
 
 Task<Result<void>> Lane::read(Lane& lane, RemoteAddr from, std::span<std::uint64_t> words,
                               std::uint32_t incarnation) {
+  const std::uint32_t meant = lane.core.incarnation_of(from);
+  if (incarnation != 0 && incarnation != meant) co_return Failure{Errc::mn_restarted};
   if (lane.is_behind(from.mn)) (void)co_await lane.endpoint.reconnect(from.mn);
   Op look = Op::read(from, words, Purpose::data);
-  look.incarnation = incarnation;
+  look.incarnation = meant;
   co_return co_await post_until_known(lane.endpoint, look);
 }
 
 Task<Result<void>> Lane::write(Lane& lane, RemoteAddr to, std::span<const std::uint64_t> words,
                                std::uint32_t incarnation) {
+  const std::uint32_t meant = lane.core.incarnation_of(to);
+  if (incarnation != 0 && incarnation != meant) co_return Failure{Errc::mn_restarted};
   if (lane.is_behind(to.mn)) (void)co_await lane.endpoint.reconnect(to.mn);
   Op store = Op::write(to, words, Purpose::data);
-  store.incarnation = incarnation;
+  store.incarnation = meant;
   co_return co_await post_until_known(lane.endpoint, store);
 }
 

@@ -75,6 +75,7 @@ struct Lane {
     behind.spawn(release_alone(*this, lock, held));
   }
 
+  // `incarnation`: of the memory node, that a hold is of; 0: there is none.
   static Task<Result<void>> read(Lane& lane, RemoteAddr from, std::span<std::uint64_t> words,
                                  std::uint32_t incarnation);
   static Task<Result<void>> write(Lane& lane, RemoteAddr to, std::span<const std::uint64_t> words,

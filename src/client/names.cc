@@ -19,8 +19,9 @@ std::string table_name(const std::string& name) {
   return "table/" + name;
 }
 
-Error not_open() {
-  return {Errc::closed, "the cluster was closed"};
+// The address knows which incarnation of its memory node it is for.
+RemoteAddr given(const member::Node::Memory& memory) {
+  return {memory.at.mn, memory.at.offset, memory.mn_incarnation};
 }
 
 Result<void, Error> check_name(const std::string& name) {
@@ -45,18 +46,18 @@ std::optional<T> number_in(std::string_view text, int base = 10) {
 }  // namespace
 
 Result<LockRef, Error> Core::named_lock(const std::string& name, MnId mn) {
-  if (is_closed()) return Failure{not_open()};
+  if (standing() != Errc::ok) return Failure{not_open()};
   if (const auto sound = check_name(name); !sound) return Failure{sound.error()};
   const auto made = node_->allocate_locks(mn, lock_name(name), 1);
   if (!made) return Failure{unavailable(made.error())};
   if (const auto meant = mean_only(*made); !meant) return Failure{meant.error()};
   const std::lock_guard guard{mutex_};
   names_[made->at.packed()] = name;
-  return LockRef{made->at, made->mn_incarnation, kNamed};
+  return LockRef{given(*made), kNamed};
 }
 
 Result<LockTable, Error> Core::lock_table(const std::string& name, std::uint64_t count, MnId mn) {
-  if (is_closed()) return Failure{not_open()};
+  if (standing() != Errc::ok) return Failure{not_open()};
   if (const auto sound = check_name(name); !sound) return Failure{sound.error()};
   if (count == 0) {
     return Failure{Error{Errc::invalid_argument, fmt::format("table '{}': at least one lock", name)}};
@@ -67,15 +68,14 @@ Result<LockTable, Error> Core::lock_table(const std::string& name, std::uint64_t
   const std::lock_guard guard{mutex_};
   std::uint32_t number = 0;
   while (number < tables_.size() && tables_[number].name != name) number += 1;
-  const LockTable table{LockRef{made->at, made->mn_incarnation, number}, count,
-                        node_->lock_shape().bytes()};
+  const LockTable table{LockRef{given(*made), number}, count, node_->lock_shape().bytes()};
   if (number == tables_.size()) tables_.push_back({name, {}});
   tables_[number].locks = table;
   return table;
 }
 
 Result<RemoteAddr, Error> Core::allocate(const std::string& name, std::uint64_t bytes, MnId mn) {
-  if (is_closed()) return Failure{not_open()};
+  if (standing() != Errc::ok) return Failure{not_open()};
   if (const auto sound = check_name(name); !sound) return Failure{sound.error()};
   if (bytes == 0 || bytes % 8 != 0) {
     return Failure{Error{Errc::invalid_argument,
@@ -84,11 +84,11 @@ Result<RemoteAddr, Error> Core::allocate(const std::string& name, std::uint64_t 
   const auto made = node_->allocate(mn, "memory/" + name, bytes, "memory");
   if (!made) return Failure{unavailable(made.error())};
   if (const auto meant = mean_only(*made); !meant) return Failure{meant.error()};
-  return made->at;
+  return given(*made);
 }
 
 Result<LockRef, Error> Core::find_lock(const std::string& text) {
-  if (is_closed()) return Failure{not_open()};
+  if (standing() != Errc::ok) return Failure{not_open()};
   const std::uint64_t each = node_->lock_shape().bytes();
   if (const std::size_t plus = text.find("+0x"); text.starts_with("mn") && plus != std::string::npos) {
     const auto mn = number_in<std::uint16_t>(std::string_view{text}.substr(2, plus - 2));
@@ -104,15 +104,14 @@ Result<LockRef, Error> Core::find_lock(const std::string& text) {
     return found;
   };
   if (const auto named = find(lock_name(text))) {
-    return LockRef{named->at, named->mn_incarnation, kNamed};
+    return LockRef{given(*named), kNamed};
   }
   if (const std::size_t bracket = text.rfind('['); bracket != std::string::npos && text.back() == ']') {
     const auto index =
         number_in<std::uint64_t>(std::string_view{text}.substr(bracket + 1, text.size() - bracket - 2));
     const auto table = find(table_name(text.substr(0, bracket)));
     if (index && table) {
-      if (*index < table->bytes / each)
-        return LockRef{table->at + *index * each, table->mn_incarnation};
+      if (*index < table->bytes / each) return LockRef{given(*table) + *index * each};
       return Failure{Error{Errc::invalid_argument,
                            fmt::format("{}: the table has {} locks", text, table->bytes / each)}};
     }

@@ -99,7 +99,10 @@ Result<std::shared_ptr<Core>, Error> Core::open(std::string_view uri, const Opti
   Joined node = target->fabric == Target::Fabric::shm ? join_shm(*target) : join_network(*target);
   if (!node) return Failure{Error{Errc::unavailable, node.error()}};
   const std::string metrics = target->options.metrics;
-  std::shared_ptr<Core> core{new Core{std::move(*target), std::move(*node)}};
+  // In a forked child it stays, with the threads that are not there: nothing of it can be ended.
+  std::shared_ptr<Core> core{new Core{std::move(*target), std::move(*node)}, [](Core* last) {
+                               if (last->standing_.load() != Standing::forked) delete last;
+                             }};
   core->trace_ = std::move(trace);
   core->start();
   if (!metrics.empty()) {

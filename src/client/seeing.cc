@@ -118,7 +118,7 @@ Task<void> Core::keep_reporting(Lane& lane, Core& core) {
 }
 
 Result<std::vector<Report>, Error> Core::reports() {
-  if (is_closed()) return Failure{Error{Errc::closed, "the cluster was closed"}};
+  if (standing() != Errc::ok) return Failure{not_open()};
   std::vector<Report> whole;
   const auto board = node_->find(MnId{0}, std::string{kBoardName});
   if (!board) return whole;  // nobody has published anything yet
@@ -139,7 +139,7 @@ Result<std::vector<Report>, Error> Core::reports() {
 }
 
 Result<std::uint16_t, Error> Core::serve_metrics(const std::string& host_port) {
-  if (is_closed()) return Failure{Error{Errc::closed, "the cluster was closed"}};
+  if (is_closed()) return Failure{not_open()};
   const std::lock_guard guard{metrics_mutex_};
   if (metrics_ != nullptr) {
     return Failure{

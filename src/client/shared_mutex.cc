@@ -1,6 +1,10 @@
 #include "declock/shared_mutex.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <mutex>
 #include <string>
@@ -23,10 +27,12 @@ using client::Wanted;
 }  // namespace
 
 struct SharedMutex::State {
+  State() { exclusive.hold.mn_incarnation = 0; }
+
   std::shared_ptr<client::Core> core;
   std::string name;  // empty: not by name
 
-  Held exclusive;             // of who holds it so, and nobody else's
+  Held exclusive;             // of who holds it so, and nobody else's; incarnation 0: nobody does
   ShortLock mutex;            // of what follows
   std::deque<LockRef> found;  // where it was looked up; once more after each restart of its memory node
   // Of readers of one process any releases for any: they share one place in the lock's queue.
@@ -40,6 +46,8 @@ struct SharedMutex::State {
   }
   Result<void> lock_as(Wanted wanted);
   Held take(Mode mode);
+  // Nobody can go on safely: whoever believes that it holds the lock does not.
+  [[noreturn]] void misused(std::string_view how) const;
 };
 
 SharedMutex::SharedMutex(const Cluster& cluster, LockRef lock) : state_(std::make_unique<State>()) {
@@ -79,18 +87,27 @@ Result<void> SharedMutex::State::lock_as(Wanted wanted) {
     const auto again = core->named_lock(name, wanted.lock.at.mn);
     if (!again) return Failure{held.error()};
     set_ref(*again);
+    // What is to be read along lay there before the restart.
+    if (!wanted.words.empty() && !core->is_current(wanted.from)) return Failure{held.error()};
   }
+}
+
+void SharedMutex::State::misused(std::string_view how) const {
+  fmt::print(stderr,
+             "declock: the lock '{}' {} through this SharedMutex; lock it first, and unlock it once\n",
+             name.empty() ? core->label(ref().at) : name, how);
+  std::abort();
 }
 
 Held SharedMutex::State::take(Mode mode) {
   if (mode == Mode::exclusive) {
     const Held held = exclusive;
     exclusive.hold.mn_incarnation = 0;
-    CHECK(held.hold.mn_incarnation != 0);  // it was held
+    if (held.hold.mn_incarnation == 0) misused("was unlocked, but nobody holds it exclusively");
     return held;
   }
   const std::lock_guard guard{mutex};
-  CHECK(!shared.empty());
+  if (shared.empty()) misused("was unlocked, but nobody holds it shared");
   const Held held = shared.back();
   shared.pop_back();
   return held;
@@ -98,7 +115,7 @@ Held SharedMutex::State::take(Mode mode) {
 
 void SharedMutex::acquire(Mode mode, RemoteAddr from, std::span<std::uint64_t> words) {
   const Result<void> locked = state_->lock_as({.lock = {}, .mode = mode, .from = from, .words = words});
-  if (!locked) fail(locked.error(), "declock::SharedMutex::lock");
+  if (!locked) fail(locked.error(), state_->core->explained("declock::SharedMutex::lock"));
 }
 
 bool SharedMutex::acquire_if(Mode mode, bool at_once, std::chrono::nanoseconds deadline) {
@@ -109,23 +126,25 @@ bool SharedMutex::acquire_if(Mode mode, bool at_once, std::chrono::nanoseconds d
                        .deadline = Time{deadline.count()}});
   if (locked) return true;
   if (locked.error() == Errc::busy || locked.error() == Errc::timed_out) return false;
-  fail(locked.error(), "declock::SharedMutex::try_lock");
+  fail(locked.error(), state_->core->explained("declock::SharedMutex::try_lock"));
 }
 
 void SharedMutex::release(Mode mode) noexcept {
   const Held held = state_->take(mode);
-  state_->core->release_behind({held.hold.lock, 0, state_->ref().table}, held);
+  state_->core->release_behind({held.hold.lock, state_->ref().table}, held);
 }
 
 Result<void> SharedMutex::release_checked(Mode mode, RemoteAddr to,
                                           std::span<const std::uint64_t> words) {
   const Held held = state_->take(mode);
-  return state_->core->release({held.hold.lock, 0, state_->ref().table}, held, {to, words});
+  return state_->core->release({held.hold.lock, state_->ref().table}, held, {to, words});
 }
 
 Token SharedMutex::token() {
+  if (state_->exclusive.hold.mn_incarnation == 0)
+    state_->misused("was asked for a token, but nobody holds it exclusively");
   const Result<Token> token = state_->core->token(state_->exclusive.hold);
-  if (!token) fail(token.error(), "declock::SharedMutex::token");
+  if (!token) fail(token.error(), state_->core->explained("declock::SharedMutex::token"));
   return *token;
 }
 

@@ -14,8 +14,8 @@ CqlLock::CqlLock(Endpoint& endpoint, const LockShape& shape, Party self, Options
       self_(self),
       options_(options),
       removals_at_first_(self.membership.known().removals),
-      behind_(frames()),
-      patrol_(frames()) {
+      removals_seen_(removals_at_first_),
+      behind_(frames()) {
   endpoint.set_receiver(this);
   self.membership.listen(this);
 }
@@ -56,6 +56,10 @@ Task<Result<Hold>> CqlLock::acquire_since(RemoteAddr lock, Mode mode, Timestamp 
       if (!done) co_return Failure{done.error()};
     }
     resets_.aborted += 1;
+    // Nobody asks again for a client that has given up.
+    if (self_.requests.change(*record, [](const Record& r) { return r.unwanted; })) {
+      co_return Failure{Errc::cancelled};
+    }
     // The counts that the FAA changed are the reset's to clean up, never ours (H14).
     if (!options_.rules.aborted_never_undoes) {
       Op undo = Op::fetch_add(lock, shape_.header.release_delta(mode), Purpose::acquire);
@@ -152,6 +156,7 @@ class CqlLock::WaitScope {
   WaitScope(const WaitScope&) = delete;
   WaitScope& operator=(const WaitScope&) = delete;
   ~WaitScope() {
+    record_.waiting->watcher = {};  // this worker's own: nobody else touches it
     lock_.self_.requests.change(record_, [](Record& r) {
       if (r.waiting->state == Waiting::State::granted) {
         r.held = r.waiting->key.ticket;
@@ -166,20 +171,21 @@ class CqlLock::WaitScope {
   Record& record_;
 };
 
-// co_await: until granted or aborted.
+// co_await: until granted or aborted, or until nobody wants it any more.
 struct CqlLock::Granted {
   Requests& requests;
   Waiting& waiting;
   bool await_ready() const noexcept { return false; }
   bool await_suspend(std::coroutine_handle<> me) const {
     const std::lock_guard guard{requests.mutex()};
+    if (waiting.state != Waiting::State::waits) return false;
     waiting.coroutine = me;
-    return waiting.state == Waiting::State::waits;
+    return true;
   }
   void await_resume() const noexcept {}
 };
 
-// Nothing: a reset aborted the wait.
+// Nothing: a reset aborted the wait. Errc::cancelled: nobody wants the lock any more, and this has left the queue.
 Task<Result<std::optional<Hold>>> CqlLock::enqueue_and_wait(Record& record, Mode mode, Timestamp asked,
                                                             Place place) {
   const Header& found = place.found;
@@ -188,7 +194,7 @@ Task<Result<std::optional<Hold>>> CqlLock::enqueue_and_wait(Record& record, Mode
               .worker = &endpoint_.worker()};
   Waiting& waiting = place.waiting != nullptr ? *place.waiting : own;
   const WaitScope scope{*this, record, waiting, place.waiting != nullptr};
-  if (place.waiting == nullptr && waiting.state == Waiting::State::waits) {
+  if (place.waiting == nullptr && !self_.requests.is_over(waiting)) {
     const Outstanding busy{*this, record};
     const std::uint64_t entry = encode(entry_for(ticket, found.epoch, mode, asked));
     Op announce =
@@ -202,8 +208,18 @@ Task<Result<std::optional<Hold>>> CqlLock::enqueue_and_wait(Record& record, Mode
     }
   }
   // A holder that lives hands over (I3): this ends when those ahead have released. If one does not, a reset
-  // ends it (patrol).
-  co_await Granted{self_.requests, waiting};
+  // ends it (watch.cc).
+  watch(record, waiting);
+  self_.requests.change(record, [&](const Record& r) {
+    if (r.unwanted) waiting.become(Waiting::State::leaves);
+  });
+  for (;;) {
+    co_await Granted{self_.requests, waiting};
+    if (self_.requests.state_of(waiting) != Waiting::State::leaves) break;
+    const Result<bool> left = co_await leave_early(record, waiting, mode, asked);
+    if (!left) co_return Failure{left.error()};
+    if (*left) co_return Failure{Errc::cancelled};
+  }
   if (waiting.state == Waiting::State::aborted) {
     if (self_.membership.evicted()) co_return Failure{Errc::evicted};
     co_return std::nullopt;
@@ -223,19 +239,21 @@ void CqlLock::on_grant(const Grant& grant) {
   // H20: a grant that nobody awaits belonged to a wait that a reset aborted: ignored, never released.
   if (record == nullptr || record->waiting == nullptr) return;
   Waiting& waiting = *record->waiting;
-  if (waiting.state != Waiting::State::waits) return;
+  if (waiting.is_over()) return;
   GrantKey named = grant.key;
   if (!options_.rules.epochs_match) named.era.epoch = waiting.key.era.epoch;
   if (options_.rules.tickets_match && waiting.key != named) return;
-  waiting.state = Waiting::State::granted;
-  waiting.waiting_since = grant.waiting_since;
-  if (waiting.coroutine) endpoint_.worker().make_ready(waiting.coroutine);
+  if (grant.waiting_since) {
+    waiting.waiting_since = RemoteWait{*grant.waiting_since, endpoint_.worker().now()};
+  }
+  if (waiting.become(Waiting::State::granted)) endpoint_.worker().make_ready(waiting.coroutine);
 }
 
 // With READs, never with another FAA: it would only add to the counts that the reset has to clean (H7).
 Task<Result<void>> CqlLock::await_end_of_reset(Record& record) {
   Worker& worker = endpoint_.worker();
   Duration pause = microseconds(2);
+  const Duration pause_max = std::max(Duration{options_.patience.ns / 4}, microseconds(100));
   Time patient_until = worker.now() + options_.patience;
   for (;;) {  // as long as the reset takes; look_after() sees to it that somebody runs it
     const Result<Header> seen = co_await read_header(record.lock);
@@ -248,12 +266,9 @@ Task<Result<void>> CqlLock::await_end_of_reset(Record& record) {
       patient_until = worker.now() + options_.patience;
     }
     co_await worker.sleep_for(pause);
-    pause = std::min(pause + pause, microseconds(100));
+    pause = std::min(pause + pause, pause_max);
   }
-  self_.requests.change(record, [](Record& r) {
-    if (r.reset_of) r.removals_mended = std::max(r.removals_mended, r.removals_then);
-    r.reset_of.reset();
-  });
+  self_.requests.change(record, [](Record& r) { r.reset_of.reset(); });
   co_return Result<void>{};
 }
 

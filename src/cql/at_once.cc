@@ -10,7 +10,7 @@ namespace declock::cql {
 
 CqlLock::AtOnce CqlLock::enter_at_once(RemoteAddr lock, Mode mode, Hold& hold, Waiting& waiting) {
   constexpr std::uint32_t kIncarnation = 1;  // memory nodes do not restart here
-  if (!at_once_) return {};
+  if (!at_once_ || self_.membership.evicted()) return {};
   std::uint64_t word = 0;
   {
     const std::lock_guard guard{self_.requests.mutex()};
@@ -37,10 +37,8 @@ CqlLock::AtOnce CqlLock::enter_at_once(RemoteAddr lock, Mode mode, Hold& hold, W
         Op::write(shape_.slot_addr(lock, slot_for(found.end())), {&entry, 1}, Purpose::acquire);
     CHECK(endpoint_.post(announce).await_ready());
   }
-  const bool soon = endpoint_.worker().look_until([&] {
-    const std::lock_guard guard{self_.requests.mutex()};
-    return waiting.state != Waiting::State::waits;
-  });
+  const bool soon =
+      endpoint_.worker().look_until([&] { return self_.requests.is_over(waiting); });
   const Header found = shape_.header.decode(word);
   if (soon && granted_alone(lock, mode, found, waiting, hold)) return {Verdict::held, word};
   return {Verdict::waits, word};
@@ -80,7 +78,7 @@ Task<Result<Hold>> CqlLock::acquire_entered(RemoteAddr lock, Mode mode, AtOnce e
 }
 
 bool CqlLock::release_at_once(const Hold& hold) {
-  if (!at_once_) return false;
+  if (!at_once_ || self_.membership.evicted()) return false;
   const bool look_now = hold.expect_waiters || options_.release_read == ReleaseRead::always;
   std::optional<ScratchWords> queue;
   const auto look_at_queue = [&] {
@@ -114,7 +112,7 @@ bool CqlLock::release_at_once(const Hold& hold) {
     Op look = look_at_queue();
     CHECK(endpoint_.post(look).await_ready());
   }
-  Ticket owed{found.ticket.value + 1};
+  Ticket owed = first_owed(hold, found);
   const HandOver handed = try_hand_over(hold, found, queue->words(), owed, false);
   if (handed != HandOver::done) behind_.spawn(hand_over_behind(hold, found));
   return true;
@@ -122,6 +120,7 @@ bool CqlLock::release_at_once(const Hold& hold) {
 
 Task<void> CqlLock::hand_over_behind(Hold hold, Header found) {
   const RecordUse record{self_.requests, hold.lock};
+  const HandingOver under_way{*this, *record};
   ScratchWords queue{frames(), shape_.queue_words()};
   Op look = Op::read(hold.lock, queue.words(), Purpose::refetch);
   CHECK(endpoint_.post(look).await_ready());

@@ -6,12 +6,15 @@
 //   release   FAA the header: ticket += 1, qsize -= 1, wcnt -= exclusive. If what it returns says that
 //             somebody waits whom this release makes the next holder, send a grant: a READ of the
 //             queue, mostly in the same doorbell, tells to whom.
+//   leave     a writer that gave up, or died, while readers hold the lock: its place is released before its turn, so
+//             that it keeps nobody out.
 //   reset     after a failure: claim the header, get every member out of the way, start anew with an empty
 //             queue. Whoever waited tries again, and its application sees no more than a longer wait.
 //
 // Read in this order: layout/header.h (the state table), layout/entry.h, acquire.cc, release.cc,
 // successor.h (whom to grant), queue_view.h (what a reader of the queue sees), requests.h (what a member
-// has to do with a lock), reset.cc, rules.h; at_once.cc, where operations take no time.
+// has to do with a lock), leave.cc, watch.cc (is anybody left who can end a wait?), reset.cc, rules.h; at_once.cc, where
+// operations take no time.
 //
 // Invariants:
 //   I1  A ticket names one acquisition; the sum ticket + qsize of a header never decreases but at a wrap.
@@ -24,6 +27,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "base/tally.h"
@@ -54,8 +58,8 @@ enum class ReleaseRead : std::uint8_t {
 
 struct Options {
   ReleaseRead release_read = ReleaseRead::adaptive;
-  // How long a waiter waits, or a releaser looks for an entry, before it asks itself whether somebody failed.
-  // A reset follows only if a member was removed and the queue stands still (H19).
+  // How long a waiter waits, or a releaser looks for an entry, before it asks whether somebody failed. A reset
+  // follows only if the queue stands still, and no living member says that it can move it (H19).
   Duration patience = milliseconds(2);
   // After a restart of its memory node a lock lies where it lay. Otherwise acquisitions end with Errc::mn_restarted.
   bool outlives_restarts = true;
@@ -75,8 +79,8 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
 
   // Errc::evicted: this member is no longer part of the cluster. Errc::stuck: ring layout only.
   Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode, Op* object = nullptr) override;
-  // Errc::mn_restarted: the hold was void. Errc::outcome_unknown: `object` may or may not have been written; the
-  // lock is released.
+  // Errc::evicted, Errc::mn_restarted: the hold was void, and `object` was not written. Errc::outcome_unknown: `object`
+  // may or may not have been written. The lock is released in any case.
   Task<Result<void>> release(Hold hold, Op* object = nullptr) override;
 
   // Where a request stands after its fetch-and-add.
@@ -126,10 +130,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   // REQUIRES: hold.mode is exclusive.
   Token token(const Hold& hold, std::uint64_t wraps) const;
 
-  void start_patrol() override {
-    patrols_ = true;
-    patrol_if_needed();
-  }
+  void start_patrol() override { patrols_ = true; }
   void reset_for_nothing(RemoteAddr lock) override { behind_.spawn(reset_now(lock)); }
   void stop() override { self_.requests.close(); }
 
@@ -139,9 +140,10 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
 
  private:
   class Outstanding;
+  class HandingOver;
   class WaitScope;
   struct Granted;
-  struct Drain;
+  struct Round;
 
   // acquire.cc
   Task<Result<Hold>> acquire_entered(RemoteAddr lock, Mode mode, AtOnce entered);
@@ -166,6 +168,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Task<Result<void>> hand_over(Record& record, Hold hold, Header found, std::span<std::uint64_t> queue);
   // What became of the duty to hand over, after a look at the queue.
   enum class HandOver : std::uint8_t { done, entry_missing, owner_unknown, overwritten };
+  static Ticket first_owed(const Hold& hold, const Header& found);
   HandOver try_hand_over(const Hold& hold, const Header& found, std::span<const std::uint64_t> queue,
                          Ticket& owed, bool refreshed);
   const member::Member* owner_of(const Waiter& waiter) const;
@@ -173,9 +176,17 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   void send_grants(RemoteAddr lock, Epoch epoch, const QueueView& view, Ticket begin, Ticket end);
   void no_longer_held(Record& record, Ticket ticket);
 
+  // leave.cc
+  Task<Result<bool>> leave_early(Record& record, Waiting& waiting, Mode mode, Timestamp asked);
+  Task<void> pass_over_the_dead(GrantKey mine);
+  Task<Result<std::optional<Hold>>> mark_one_of_the_dead(const GrantKey& mine);
+  Task<Result<bool>> sees_only_readers_ahead(const GrantKey& key);
+  Task<Result<void>> leave_for(Record& record, Hold place, Op* mark, std::optional<Outstanding>& busy);
+  bool only_readers_ahead(std::span<const std::uint64_t> queue, Epoch epoch, Ticket place) const;
+
   // reset.cc
   Task<Result<void>> settle(RemoteAddr lock, Errc error);
-  Task<void> reset_now(RemoteAddr lock);
+  Task<void> reset_now(RemoteAddr lock, std::optional<Epoch> epoch = {});
   Task<Result<void>> reset(Record& record, std::optional<Epoch> epoch = {});
   Task<Result<bool>> claim(RemoteAddr lock, std::optional<Epoch>& epoch);
   Task<Result<bool>> claimant_was_removed(ResetId claimant);
@@ -184,13 +195,25 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Task<Result<void>> start_tickets_again(RemoteAddr lock);
   Task<Result<void>> look_after(Record& record, Header seen);
   Task<Result<Header>> read_header(RemoteAddr lock);
-  Task<void> patrol();
-  void patrol_if_needed();
-  bool somebody_failed(const Record& record) const;
-  void on_signal(EndpointId from, const ResetMessage& signal);
-  void on_answer(const ResetMessage& answer);
+  void on_signal(EndpointId from, const RoundMessage& signal);
   void on_question(const Question& question);
   void answer_if_quiet(Record& record);
+
+  // watch.cc
+  void send_round(const Round& round);
+  Task<void> keep_sending(Round& round);
+  Task<Result<std::uint8_t>> inquire(Record& record, Era era);
+  std::uint8_t part_in(Record& record, const Era& era);
+  void on_inquiry(EndpointId from, const RoundMessage& inquiry);
+  void on_answer(const RoundMessage& answer);
+  void watch(Record& record, Waiting& waiting);
+  Task<void> watch_over(Record& record, Waiting& waiting);
+  Task<void> watch_again();
+  bool somebody_failed() const;
+  // Does a client of this worker wait?
+  bool is_mine(const Record& r) const {
+    return r.waiting != nullptr && r.waiting->worker == &endpoint_.worker();
+  }
   void on_view(const member::View& view) override;
 
   void on_message(EndpointId from, const Message& message) override;
@@ -211,11 +234,11 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Waiting waiting_{};                // of acquire_at_once()
   AtOnce entered_{};                 // by acquire_at_once() without getting the lock
   Record* last_at_once_ = nullptr;   // that a lock was tried at once with
-  Drain* drains_ = nullptr;          // resets of this worker that wait for answers
+  Round* rounds_ = nullptr;          // questions of this worker that wait for answers
+  std::uint64_t removals_seen_;      // in the last view
   ResetCounts resets_;
   TaskGroup behind_;
   bool patrols_ = false;
-  TaskGroup patrol_;
 };
 
 // An operation on a lock was posted, and may take effect until the end of this scope (H3).
@@ -234,6 +257,59 @@ class CqlLock::Outstanding {
  private:
   CqlLock& lock_;
   Record& record_;
+};
+
+// A release looks for whom to grant the lock to until the end of this scope.
+class CqlLock::HandingOver {
+ public:
+  HandingOver(CqlLock& lock, Record& record) : lock_(lock), record_(record) {
+    lock_.self_.requests.change(record_, [](Record& r) { r.handing_over += 1; });
+  }
+  HandingOver(const HandingOver&) = delete;
+  HandingOver& operator=(const HandingOver&) = delete;
+  ~HandingOver() {
+    lock_.self_.requests.change(record_, [](Record& r) { r.handing_over -= 1; });
+  }
+
+ private:
+  CqlLock& lock_;
+  Record& record_;
+};
+
+// A question to every member, and the answers that are awaited: co_await it until all have come.
+struct CqlLock::Round {
+  CqlLock& lock;
+  MessageKind question;
+  RemoteAddr addr;
+  Era era;
+  std::vector<member::Member> awaited{};
+  std::uint8_t part = 0;  // of those who replied, together
+  std::coroutine_handle<> coroutine{};
+  bool is_ready = false;  // the coroutine is about to go on, and may be destroyed before
+  Round* next = nullptr;
+
+  Round(CqlLock& cql, MessageKind asks, RemoteAddr a, Era e)
+      : lock(cql), question(asks), addr(a), era(e), next(cql.rounds_) {
+    lock.rounds_ = this;
+  }
+  Round(const Round&) = delete;
+  Round& operator=(const Round&) = delete;
+  ~Round() {
+    Round** link = &lock.rounds_;
+    while (*link != this) link = &(*link)->next;
+    *link = next;
+    if (is_ready) lock.endpoint_.worker().forget(coroutine);
+  }
+
+  bool over() const { return awaited.empty() || lock.self_.membership.evicted(); }
+  void resume_if_over() {
+    if (!over() || !coroutine || std::exchange(is_ready, true)) return;
+    lock.endpoint_.worker().make_ready(coroutine);
+  }
+
+  bool await_ready() const noexcept { return over(); }
+  void await_suspend(std::coroutine_handle<> me) noexcept { coroutine = me; }
+  void await_resume() noexcept { is_ready = false; }
 };
 
 }  // namespace declock::cql

@@ -1,4 +1,5 @@
-// The messages between members: a grant hands a lock over; the others make a reset (reset.cc).
+// The messages between members: a grant hands a lock over; the others find out whether a reset is needed
+// (watch.cc) and make it (reset.cc).
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,8 @@ enum class MessageKind : std::uint8_t {
   signal,    // I reset this epoch of the lock: abort your requests of it, and answer
   answer,    // I have nothing to do with that epoch any more
   question,  // the header says that you reset the lock; do you?
+  inquiry,   // does this era of the lock wait for you?
+  reply,     // to an inquiry: what the lock waits for
 };
 
 constexpr MessageKind kind_of(const Message& m) {
@@ -67,31 +70,41 @@ struct Grant {
   }
 };
 
-// A claimant's signal, and the answer to it. Both name the claim by the claimant's incarnation, and the member
-// that is asked by its own: a successor in its slot cannot answer for it.
-struct ResetMessage {
+// Why a lock may wait for a member. Several can be true.
+struct Part {
+  static constexpr std::uint8_t kHolds = 1;
+  static constexpr std::uint8_t kPosted = 2;  // an operation of its own is under way
+  static constexpr std::uint8_t kHandsOver =
+      4;  // it has released the lock, and looks for whom to grant it to
+};
+
+// A signal or an inquiry, and the answer to it. Both name the asker by its incarnation, and the member that is asked
+// by its own: a successor in its slot cannot answer for it.
+struct RoundMessage {
   MessageKind kind;
   RemoteAddr lock;
   Era era;
   Slot asked_slot;
-  member::Incarnation claimant;
+  member::Incarnation asker;
   member::Incarnation asked;
+  std::uint8_t part = 0;  // of a reply
 
   Message to_message() const {
     const std::uint64_t mn = era.mn_incarnation & kIncarnationMask;
     return {{lock.packed(),
-             std::uint64_t{static_cast<std::uint8_t>(kind)} << 56 | mn << 24 |
-                 std::uint64_t{asked_slot.value} << 8 | era.epoch.value,
-             std::uint64_t{claimant.value} << 32 | asked.value}};
+             std::uint64_t{static_cast<std::uint8_t>(kind)} << 56 | std::uint64_t{part} << 48 |
+                 mn << 24 | std::uint64_t{asked_slot.value} << 8 | era.epoch.value,
+             std::uint64_t{asker.value} << 32 | asked.value}};
   }
-  static ResetMessage from_message(const Message& m) {
+  static RoundMessage from_message(const Message& m) {
     return {kind_of(m),
             RemoteAddr::unpack(m.words[0]),
             {Epoch{static_cast<std::uint8_t>(m.words[1])},
              static_cast<std::uint32_t>(m.words[1] >> 24) & kIncarnationMask},
             Slot{static_cast<std::uint16_t>(m.words[1] >> 8)},
             member::Incarnation{static_cast<std::uint32_t>(m.words[2] >> 32)},
-            member::Incarnation{static_cast<std::uint32_t>(m.words[2])}};
+            member::Incarnation{static_cast<std::uint32_t>(m.words[2])},
+            static_cast<std::uint8_t>(m.words[1] >> 48)};
   }
 };
 

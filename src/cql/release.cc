@@ -5,6 +5,12 @@
 #include "cql/successor.h"
 
 namespace declock::cql {
+namespace {
+
+// Times the patience: a member that lives writes its entry sooner, however busy its machine is.
+constexpr std::int64_t kLongWithoutEntry = 64;
+
+}  // namespace
 
 Task<Result<void>> CqlLock::release(Hold hold, Op* object) {
   const RecordUse record{self_.requests, hold.lock};
@@ -23,9 +29,8 @@ Task<Result<void>> CqlLock::release(Hold hold, Op* object) {
   if (released || released.error() != Errc::outcome_unknown) co_return released;
   // Whether the FAA ran nobody knows; a reset makes the counts right.
   const Result<void> mended = co_await reset(*record);
-  if (!mended) co_return mended;
   if (object != nullptr) co_return released;
-  co_return Result<void>{};
+  co_return mended;
 }
 
 void CqlLock::no_longer_held(Record& record, Ticket ticket) {
@@ -49,15 +54,26 @@ Task<Result<void>> CqlLock::release_cql(Record& record, Hold hold, Op* object) {
     const Result<void> posted = co_await endpoint_.post(object, leave, look_now ? &look : nullptr);
     const Result<void> settled = posted ? posted : co_await settle(hold.lock, posted.error());
     no_longer_held(record, hold.ticket);
+    // Evicted meanwhile: the object may have been written all the same.
+    const bool unknown = object != nullptr && !posted && posted.error() == Errc::outcome_unknown &&
+                         settled.error() == Errc::evicted;
+    if (unknown) co_return Failure{Errc::outcome_unknown};
     if (!settled) co_return settled;
   }
   const Header found = shape_.header.decode(leave.old);
   if (owes_nothing(hold, found)) co_return Result<void>{};
+  // From here on the object is written and the lock released, whatever becomes of handing it over: if this compute node is
+  // evicted, or the memory node restarts, others mend that.
+  const HandingOver under_way{*this, record};
+  Result<void> handed;
   if (!look_now) {
-    const Result<void> posted = co_await endpoint_.post(look);
-    if (!posted) co_return co_await settle(hold.lock, posted.error());
+    handed = co_await endpoint_.post(look);
+    if (!handed) handed = co_await settle(hold.lock, handed.error());
   }
-  co_return co_await hand_over(record, hold, found, queue.words());
+  if (handed) handed = co_await hand_over(record, hold, found, queue.words());
+  if (!handed && handed.error() == Errc::outcome_unknown) handed = co_await reset(record, found.epoch);
+  if (!handed && handed.error() == Errc::stuck) co_return handed;
+  co_return Result<void>{};
 }
 
 // What the FAA of a release found.
@@ -73,9 +89,10 @@ bool CqlLock::owes_nothing(const Hold& hold, const Header& found) {
 Task<Result<void>> CqlLock::hand_over(Record& record, Hold hold, Header found,
                                       std::span<std::uint64_t> queue) {
   Worker& worker = endpoint_.worker();
-  Time patient_until = worker.now() + options_.patience;
+  const Time began = worker.now();
+  Time patient_until = began + options_.patience;
   Duration pause{};  // the first refetch follows at once: entries are on their way for microseconds
-  Ticket owed{found.ticket.value + 1};
+  Ticket owed = first_owed(hold, found);
 
   for (;;) {  // until the entry that is missing comes, or a reset (H15)
     HandOver handed = try_hand_over(hold, found, queue, owed, false);
@@ -88,10 +105,15 @@ Task<Result<void>> CqlLock::hand_over(Record& record, Hold hold, Header found,
     if (handed == HandOver::done) co_return Result<void>{};
 
     if (worker.now() >= patient_until) {
-      // Its owner is slow, or it will never come.
-      const bool failed =
-          self_.requests.change(record, [this](const Record& r) { return somebody_failed(r); });
-      if (options_.rules.refetch_ends_in_reset && failed) co_return co_await reset(record, found.epoch);
+      // Its owner is slow, or it will never come: then nobody has an operation under way that could write it.
+      // So it is if its owner has died; and, rarely, if it belonged to one that left the queue and asked again (leave.cc).
+      const bool for_long = worker.now() - began > options_.patience * kLongWithoutEntry;
+      if (options_.rules.refetch_ends_in_reset && (somebody_failed() || for_long)) {
+        const Result<std::uint8_t> part =
+            co_await inquire(record, {found.epoch, hold.mn_incarnation & kIncarnationMask});
+        if (!part) co_return Failure{part.error()};
+        if ((*part & Part::kPosted) == 0) co_return co_await reset(record, found.epoch);
+      }
       patient_until = worker.now() + options_.patience;
     }
     co_await worker.sleep_for(pause);
@@ -102,18 +124,24 @@ Task<Result<void>> CqlLock::hand_over(Record& record, Hold hold, Header found,
   }
 }
 
+// A writer that holds the lock is the first in the queue: found.ticket is its own. One that leaves before its turn is not.
+Ticket CqlLock::first_owed(const Hold& hold, const Header& found) {
+  return Ticket{(hold.mode == Mode::exclusive ? hold.ticket : found.ticket).value + 1};
+}
+
 // `owed`: the first that was not granted yet, which is the first at all until everything is settled, but without rule H29.
 // `refreshed`: whoever is not known now was removed.
 CqlLock::HandOver CqlLock::try_hand_over(const Hold& hold, const Header& found,
                                          std::span<const std::uint64_t> queue, Ticket& owed,
                                          bool refreshed) {
-  const QueueView view{options_.rules, shape_, queue, found.epoch, Ticket{found.ticket.value + 1},
-                       found.end()};
+  const QueueView view{options_.rules,          shape_,     queue, found.epoch,
+                       first_owed(hold, found), found.end()};
   const Header seen = view.header();
   if (seen.reset_id != ResetId{0} || seen.epoch != found.epoch) return HandOver::done;
   if (view.overwritten()) return HandOver::overwritten;
-  const Decision decision =
-      hold.mode == Mode::exclusive ? after_writer(view) : after_reader(view, found.wcnt);
+  const Decision decision = hold.mode == Mode::exclusive
+                                ? after_writer(view, found.ticket < hold.ticket)
+                                : after_reader(view, found.wcnt);
   if (options_.rules.grants_name_incarnations && !refreshed &&
       !knows_owners(view, owed, decision.grant_end)) {
     return HandOver::owner_unknown;
@@ -133,7 +161,7 @@ const member::Member* CqlLock::owner_of(const Waiter& waiter) const {
 bool CqlLock::knows_owners(const QueueView& view, Ticket begin, Ticket end) const {
   bool all = true;
   view.for_each([&](const Waiter& w) {
-    if (w.ticket >= begin && w.ticket < end) all = all && owner_of(w) != nullptr;
+    if (w.ticket >= begin && w.ticket < end && w.worker != kNobody) all = all && owner_of(w) != nullptr;
   });
   return all;
 }
@@ -144,7 +172,7 @@ void CqlLock::send_grants(RemoteAddr lock, Epoch epoch, const QueueView& view, T
   const std::uint32_t incarnation = endpoint_.incarnation(lock.mn);
   const std::optional<Timestamp> waiting_since = view.waiting_since(end);
   view.for_each([&](const Waiter& w) {
-    if (w.ticket < begin || w.ticket >= end) return;
+    if (w.ticket < begin || w.ticket >= end || w.worker == kNobody) return;
     const member::Member* owner = owner_of(w);
     if (owner == nullptr) return;  // removed; a reset follows
     endpoint_.send(EndpointId{owner->first_endpoint.value + w.worker.value},

@@ -13,6 +13,7 @@
 #include "base/pooled_table.h"
 #include "base/short_lock.h"
 #include "cql/messages.h"
+#include "declock/task.h"
 #include "lock/lock.h"
 #include "runtime/worker.h"
 
@@ -23,9 +24,24 @@ struct Waiting {
   GrantKey key;
   Worker* worker = nullptr;  // resumes it
   std::coroutine_handle<> coroutine{};
-  enum class State : std::uint8_t { waits, granted, aborted } state = State::waits;
-  std::optional<Timestamp> waiting_since{};  // once granted
-  std::optional<Ticket> seen{};              // the header's ticket, when a patrol looked last
+  enum class State : std::uint8_t {
+    waits,
+    leaves,  // nobody wants the lock any more: the coroutine is awake, and sees whether it can leave the queue
+    granted,
+    aborted,
+    left,
+  } state = State::waits;
+  std::optional<RemoteWait> waiting_since{};  // once granted
+  Task<void> watcher{};                       // looks whether anybody is left who can end the wait
+
+  bool is_over() const { return state != State::waits && state != State::leaves; }
+  // Ends the wait, or wakes it up, unless it is over. True: its coroutine is asleep, and is to be resumed.
+  bool become(State next) {
+    if (is_over()) return false;
+    const bool asleep = state == State::waits && coroutine;
+    state = next;
+    return asleep;
+  }
 };
 
 // A reset that somebody claimed, and to whom an answer is owed.
@@ -43,29 +59,30 @@ struct Record {
   std::uint32_t users = 0;        // coroutines that have a reference to this
   std::uint32_t outstanding = 0;  // operations that were posted and may yet take effect
   std::optional<Ticket> held{};
-  bool resetting = false;  // this member runs a reset of it
-  Era era{};               // in which the member entered the queue
+  std::uint32_t handing_over = 0;  // releases that look for whom to grant the lock to
+  bool resetting = false;          // this member runs a reset of it
+  Era era{};                       // in which the member entered the queue
   Waiting* waiting = nullptr;
+  // No client here wants the lock that the member asks for, exclusively (cql/leave.cc). The local locks see to it.
+  bool unwanted = false;
   std::optional<Era> reset_of{};  // a reset of this era was signalled, and has not been seen to be over
-  std::uint64_t removals_then = 0;    // how many removals were known at that signal
-  std::uint64_t removals_mended = 0;  // removals before this many are mended by a reset that was seen
   std::vector<Claim> unanswered{};
   // at_once.cc: a client of this member holds the lock, and no other knows of it; what is not in `held` and `era`.
   struct Lone {
     Mode mode;
     bool expect_waiters = false;
-    std::optional<Timestamp> waiting_since{};
+    std::optional<RemoteWait> waiting_since{};
   };
   std::optional<Lone> lone{};
   // at_once.cc: a client of this member has entered the queue in this mode, and is about to tell the others here.
   std::optional<Mode> entered{};
 
   // Nobody here has to do with the lock.
-  bool untouched() const {
-    return users == 0 && quiet() && !resetting && !reset_of && unanswered.empty() && !entered;
-  }
+  bool untouched() const { return idle() && !reset_of; }
   bool quiet() const { return outstanding == 0 && !held && waiting == nullptr; }
-  bool idle() const { return untouched() && removals_mended == 0; }
+  // Not worth remembering. A reset that this member has answered may go on: whoever asks for the lock meanwhile finds that
+  // in its header.
+  bool idle() const { return users == 0 && quiet() && !resetting && unanswered.empty() && !entered; }
 };
 
 // Told that a lock is being reset, or its memory node is gone: nobody may be let in on the strength of what the
@@ -99,8 +116,26 @@ class Requests {
     const std::lock_guard guard{mutex_};
     return fn(record);
   }
+  Waiting::State state_of(const Waiting& waiting) {
+    const std::lock_guard guard{mutex_};
+    return waiting.state;
+  }
+  bool is_over(const Waiting& waiting) {
+    const std::lock_guard guard{mutex_};
+    return waiting.is_over();
+  }
   bool is_resetting(Record& record) {
     return change(record, [](const Record& r) { return r.resetting; });
+  }
+  // No client of this member wants the lock any more that it waits for, or one does again. From any thread.
+  void set_unwanted(Record& record, bool unwanted) {
+    const std::lock_guard guard{mutex_};
+    record.unwanted = unwanted;
+    if (unwanted && record.waiting != nullptr) wake_to_leave(*record.waiting);
+  }
+  // REQUIRES: the mutex is held.
+  static void wake_to_leave(Waiting& waiting) {
+    if (waiting.become(Waiting::State::leaves)) waiting.worker->make_ready(waiting.coroutine);
   }
   template <class Fn>
   void for_each(Fn fn) {

@@ -20,9 +20,12 @@ void CqlLock::on_message(EndpointId from, const Message& message) {
     case MessageKind::grant:
       return on_grant(Grant::from_message(message));
     case MessageKind::signal:
-      return on_signal(from, ResetMessage::from_message(message));
+      return on_signal(from, RoundMessage::from_message(message));
+    case MessageKind::inquiry:
+      return on_inquiry(from, RoundMessage::from_message(message));
     case MessageKind::answer:
-      return on_answer(ResetMessage::from_message(message));
+    case MessageKind::reply:
+      return on_answer(RoundMessage::from_message(message));
     case MessageKind::question:
       return on_question(Question::from_message(message));
   }
@@ -30,10 +33,10 @@ void CqlLock::on_message(EndpointId from, const Message& message) {
 
 // ---------------------------------------------------------------- as a claimant
 
-Task<void> CqlLock::reset_now(RemoteAddr lock) {
+Task<void> CqlLock::reset_now(RemoteAddr lock, std::optional<Epoch> epoch) {
   const RecordUse record{self_.requests, lock};
   // An error is found again by whoever needs the lock.
-  (void)co_await reset(*record);
+  (void)co_await reset(*record, epoch);
 }
 
 // Resets the lock if it is in this epoch; without one, whatever epoch it is in. Ends when that is done, or
@@ -111,73 +114,25 @@ Task<Result<bool>> CqlLock::claimant_was_removed(ResetId claimant) {
   co_return true;
 }
 
-// The members that have not answered yet.
-struct CqlLock::Drain {
-  CqlLock& lock;
-  RemoteAddr addr;
-  Era era;
-  std::vector<member::Member> awaited{};
-  std::coroutine_handle<> coroutine{};
-  Drain* next = nullptr;
-
-  Drain(CqlLock& cql, RemoteAddr a, Era e) : lock(cql), addr(a), era(e) {
-    next = lock.drains_;
-    lock.drains_ = this;
-  }
-  Drain(const Drain&) = delete;
-  Drain& operator=(const Drain&) = delete;
-  ~Drain() {
-    Drain** link = &lock.drains_;
-    while (*link != this) link = &(*link)->next;
-    *link = next;
-  }
-
-  bool over() const { return awaited.empty() || lock.self_.membership.evicted(); }
-  void resume_if_over() {
-    if (over() && coroutine) lock.endpoint_.worker().make_ready(std::exchange(coroutine, {}));
-  }
-
-  bool await_ready() const noexcept { return over(); }
-  void await_suspend(std::coroutine_handle<> me) noexcept { coroutine = me; }
-  void await_resume() const noexcept {}
-};
-
 Task<Result<void>> CqlLock::drain(Record& record, Epoch epoch) {
   member::Membership& membership = self_.membership;
   if (options_.rules.view_after_claim) {  // H30: whoever has access by now is in it
     const Result<void> refreshed = co_await membership.refresh(endpoint_.worker());
     if (!refreshed) co_return refreshed;
   }
-  const Era era{epoch, endpoint_.incarnation(record.lock.mn) & kIncarnationMask};
-  Drain drained{*this, record.lock, era};
+  Round drained{*this,
+                MessageKind::signal,
+                record.lock,
+                {epoch, endpoint_.incarnation(record.lock.mn) & kIncarnationMask}};
   for (const member::Member& m : membership.known().members) {
     if (!options_.rules.drain_self && m == membership.self()) continue;
     drained.awaited.push_back(m);
   }
-  const std::vector<member::Member> asked = drained.awaited;  // it shrinks as answers come
-  for (const member::Member& m : asked) {
-    const ResetMessage signal{MessageKind::signal,           record.lock,  era, m.slot,
-                              membership.self().incarnation, m.incarnation};
-    if (m == membership.self()) {
-      on_signal(endpoint_.id(), signal);
-    } else {
-      endpoint_.send(m.first_endpoint, signal.to_message());
-    }
-  }
+  Task<void> again = keep_sending(drained);
+  again.start();
   co_await drained;  // ends: every member answers when its holders are done, or is removed
   if (membership.evicted()) co_return Failure{Errc::evicted};
   co_return Result<void>{};
-}
-
-void CqlLock::on_answer(const ResetMessage& answer) {
-  if (answer.claimant != self_.membership.self().incarnation) return;
-  for (Drain* drain = drains_; drain != nullptr; drain = drain->next) {
-    if (drain->addr != answer.lock || drain->era != answer.era) continue;
-    std::erase_if(drain->awaited, [&](const member::Member& m) {
-      return m.slot == answer.asked_slot && m.incarnation == answer.asked;
-    });
-    drain->resume_if_over();
-  }
 }
 
 Task<Result<void>> CqlLock::restore(RemoteAddr lock, Epoch epoch) {
@@ -227,12 +182,12 @@ Task<Result<void>> CqlLock::start_tickets_again(RemoteAddr lock) {
 
 // ---------------------------------------------------------------- as a member
 
-void CqlLock::on_signal(EndpointId from, const ResetMessage& signal) {
+void CqlLock::on_signal(EndpointId from, const RoundMessage& signal) {
   if (signal.asked != self_.membership.self().incarnation) return;  // for whoever had this slot before
   const RecordUse record{self_.requests, signal.lock};
   Waiting* aborted = nullptr;
   self_.requests.change(*record, [&](Record& r) {
-    const Claim claim{from, signal.claimant, signal.era};
+    const Claim claim{from, signal.asker, signal.era};
     const bool known = r.reset_of == signal.era && !options_.rules.answer_every_claim;
     if (!known && std::find(r.unanswered.begin(), r.unanswered.end(), claim) == r.unanswered.end()) {
       r.unanswered.push_back(claim);  // one answer per claim, not per epoch (H32)
@@ -240,12 +195,9 @@ void CqlLock::on_signal(EndpointId from, const ResetMessage& signal) {
     // What the memory node has forgotten since needs an answer, so that the claimant ends, and nothing else.
     if (signal.era.mn_incarnation < (endpoint_.incarnation(signal.lock.mn) & kIncarnationMask)) return;
     r.reset_of = signal.era;
-    r.removals_then = self_.membership.known().removals;
     // Exactly what the FAA found in that epoch (H3).
-    if (r.waiting == nullptr || r.waiting->state != Waiting::State::waits) return;
-    if (r.waiting->key.era != signal.era) return;
-    r.waiting->state = Waiting::State::aborted;
-    if (r.waiting->coroutine) aborted = r.waiting;
+    if (r.waiting == nullptr || r.waiting->key.era != signal.era) return;
+    if (r.waiting->become(Waiting::State::aborted)) aborted = r.waiting;
   });
   // Once the record says so: whoever makes a local lock from a hold that only the record knows looks there (H8).
   if (self_.requests.listener() != nullptr) {
@@ -267,7 +219,7 @@ void CqlLock::answer_if_quiet(Record& record) {
   });
   const member::Member& self = self_.membership.self();
   for (const Claim& claim : owed) {
-    const ResetMessage answer{MessageKind::answer, record.lock,       claim.era,
+    const RoundMessage answer{MessageKind::answer, record.lock,       claim.era,
                               self.slot,           claim.incarnation, self.incarnation};
     if (claim.claimant == endpoint_.id()) {
       on_answer(answer);
@@ -313,20 +265,17 @@ Task<Result<Header>> CqlLock::read_header(RemoteAddr lock) {
   }
 }
 
-// Has a member been removed that may have left this lock in disorder? Known from the view, which counts removals
-// from before this member came (H33).
-bool CqlLock::somebody_failed(const Record& record) const {
-  const std::uint64_t unheard_of = options_.rules.old_removals_count ? 0 : removals_at_first_;
-  return self_.membership.known().removals > std::max(record.removals_mended, unheard_of);
-}
-
 // Somebody claimed the lock, long ago.
 Task<Result<void>> CqlLock::look_after(Record& record, Header seen) {
   if (self_.requests.is_resetting(record)) co_return Result<void>{};
   const Result<bool> removed = co_await claimant_was_removed(seen.reset_id);
   if (!removed) co_return Failure{removed.error()};
   const bool own = options_.rules.adopt_own_claim && seen.reset_id == my_claim();
-  if (*removed || own) co_return co_await reset(record, seen.epoch);
+  // Not by whoever looks: the reset aborts its wait.
+  if (*removed || own) {
+    behind_.spawn(reset_now(record.lock, seen.epoch));
+    co_return Result<void>{};
+  }
   for (const member::Member& m : self_.membership.known().members) {
     if (claim_of(m) != seen.reset_id || !options_.rules.adopt_own_claim) continue;
     endpoint_.send(m.first_endpoint, Question{record.lock, seen.epoch, seen.reset_id}.to_message());
@@ -334,48 +283,10 @@ Task<Result<void>> CqlLock::look_after(Record& record, Header seen) {
   co_return Result<void>{};
 }
 
-// As long as nobody was ever removed, nobody needs to look.
-void CqlLock::patrol_if_needed() {
-  const bool needed = patrols_ && self_.membership.known().removals > 0 && !self_.membership.evicted();
-  if (needed && patrol_.running() == 0) patrol_.spawn(patrol());
-}
-
-// Time-out, and no progress of the ticket, and somebody was removed: only then a reset (H19).
-Task<void> CqlLock::patrol() {
-  std::vector<GrantKey> waits;
-  while (!self_.membership.evicted()) {
-    co_await endpoint_.worker().sleep_for(options_.patience);
-    waits.clear();
-    self_.requests.for_each([&](Record& r) {
-      const bool mine = r.waiting != nullptr && r.waiting->worker == &endpoint_.worker();
-      if (mine && somebody_failed(r)) waits.push_back(r.waiting->key);
-    });
-    for (const GrantKey& key : waits) {
-      const RecordUse record{self_.requests, key.lock};
-      const Result<Header> header = co_await read_header(key.lock);
-      if (!header && header.error() == Errc::mn_restarted) continue;  // who waits is told by the view
-      if (!header) co_return;
-      bool stands_still = false;
-      self_.requests.change(*record, [&](Record& r) {
-        if (r.waiting == nullptr || r.waiting->key != key) return;
-        stands_still = r.waiting->seen == header->ticket;
-        r.waiting->seen = header->ticket;
-      });
-      if (!stands_still || header->epoch != key.era.epoch) continue;
-      if (header->reset_id == ResetId{0}) {
-        behind_.spawn(reset_now(key.lock));
-      } else {
-        const Result<void> looked = co_await look_after(*record, *header);
-        if (!looked) co_return;
-      }
-    }
-  }
-}
-
 void CqlLock::on_view(const member::View& view) {
-  for (Drain* drain = drains_; drain != nullptr; drain = drain->next) {
-    std::erase_if(drain->awaited, [&](const member::Member& m) { return !view.has(m); });
-    drain->resume_if_over();
+  for (Round* round = rounds_; round != nullptr; round = round->next) {
+    std::erase_if(round->awaited, [&](const member::Member& m) { return !view.has(m); });
+    round->resume_if_over();
   }
   // What this worker waits for on a memory node that restarted, or anywhere if this member was removed, never comes.
   std::vector<Waiting*> lost;
@@ -384,17 +295,15 @@ void CqlLock::on_view(const member::View& view) {
     const bool gone = self_.membership.evicted() || view.incarnation(r.lock.mn) > r.era.mn_incarnation;
     if (!gone) return;
     if (r.held) void_holds.push_back(&r);
-    if (r.waiting == nullptr || r.waiting->worker != &endpoint_.worker()) return;
-    if (r.waiting->state != Waiting::State::waits) return;
-    r.waiting->state = Waiting::State::aborted;
-    if (r.waiting->coroutine) lost.push_back(r.waiting);
+    if (is_mine(r) && r.waiting->become(Waiting::State::aborted)) lost.push_back(r.waiting);
   });
   for (const Record* record : void_holds) {
     if (self_.requests.listener() == nullptr) continue;
     self_.requests.listener()->on_reset_of(record->lock, record->era);
   }
   for (Waiting* waiting : lost) waiting->worker->make_ready(waiting->coroutine);
-  patrol_if_needed();
+  const bool removed = std::exchange(removals_seen_, view.removals) != view.removals;
+  if (removed && patrols_ && !self_.membership.evicted()) behind_.spawn(watch_again());
 }
 
 }  // namespace declock::cql

@@ -15,6 +15,7 @@ struct Rules {
   bool group_at_once = true;
   bool writers_are_counted = true;
   bool tickets_match = true;
+  bool leave_behind_readers_only = true;
   // Of resets and failures:
   bool answer_when_quiet = true;
   bool answer_when_free = true;
@@ -33,6 +34,9 @@ struct Rules {
   bool restart_voids_holds = true;
   bool no_local_grants_in_reset = true;
   bool grants_name_incarnations = true;
+  // What mends a lost message. It hides the want of other rules, and is left out together with them:
+  bool ask_again = true;
+  bool first_asks = true;
 };
 
 template <class... Members>
@@ -52,36 +56,39 @@ struct RuleInfo {
 
 inline constexpr std::array kRuleInfos{
     RuleInfo{
-        "H2", "passed-ticket", without(&Rules::passed_ticket_frees_reader),
+        "H2", "passed-ticket", without(&Rules::passed_ticket_frees_reader, &Rules::first_asks),
         "a releasing reader goes on looking for a successor after others have moved the queue past it"},
-    RuleInfo{"H27", "gap", without(&Rules::gap_is_not_the_end),
+    RuleInfo{"H27", "gap", without(&Rules::gap_is_not_the_end, &Rules::first_asks),
              "a releasing writer takes a missing entry for the end of the group of readers"},
-    RuleInfo{"H28", "writer-owes", without(&Rules::writer_owes_its_successor),
+    RuleInfo{"H28", "writer-owes", without(&Rules::writer_owes_its_successor, &Rules::first_asks),
              "a releasing writer owes nothing once the header's ticket has passed its successor's"},
-    RuleInfo{"H29", "group-at-once", without(&Rules::group_at_once),
+    RuleInfo{"H29", "group-at-once", without(&Rules::group_at_once, &Rules::first_asks),
              "a releasing writer grants the readers it sees and goes on refetching for the rest"},
     RuleInfo{
-        "", "writers-counted", without(&Rules::writers_are_counted),
+        "", "writers-counted", without(&Rules::writers_are_counted, &Rules::first_asks),
         "a releasing reader takes a missing entry for a reader without counting the writers it sees"},
     RuleInfo{
         "H20", "ticket-match", without(&Rules::tickets_match),
         "a grant goes to any entry, whatever its ticket, and a waiter takes any grant for the lock"},
+    RuleInfo{"H35", "leave-behind-readers", without(&Rules::leave_behind_readers_only),
+             "a writer that gave up leaves the queue before its turn although a writer is ahead of it"},
     RuleInfo{"H3", "quiet", without(&Rules::answer_when_quiet, &Rules::abort_by_epoch),
              "a member answers a reset while an operation of its own is on its way, and what that "
              "finds counts",
              true},
     RuleInfo{"H9", "answer-while-holding", without(&Rules::answer_when_free),
              "a member answers a reset although a client of its holds the lock", true},
-    RuleInfo{"H32", "one-answer-per-claim", without(&Rules::answer_every_claim),
+    RuleInfo{"H32", "one-answer-per-claim", without(&Rules::answer_every_claim, &Rules::ask_again),
              "a member answers the first claimant of an epoch and nobody who takes over", true},
     RuleInfo{"H14", "no-undo", without(&Rules::aborted_never_undoes),
              "an acquisition that a reset aborts takes its own count back", true},
     RuleInfo{"", "drain-self", without(&Rules::drain_self),
              "a claimant asks everybody but itself to get out of the way", true},
-    RuleInfo{"H30", "view-after-claim", without(&Rules::view_after_claim),
+    RuleInfo{"H30", "view-after-claim", without(&Rules::view_after_claim, &Rules::first_asks),
              "a claimant drains those that it knows, and not those that joined meanwhile", true},
     RuleInfo{
-        "H31", "take-over", without(&Rules::ask_before_take_over, &Rules::view_after_claim),
+        "H31", "take-over",
+        without(&Rules::ask_before_take_over, &Rules::view_after_claim, &Rules::first_asks),
         "a claim is taken over if the claimant is unknown, without asking the coordinator, and only "
         "those that are known are drained",
         true},
@@ -103,7 +110,7 @@ inline constexpr std::array kRuleInfos{
     RuleInfo{"H12", "void-holds", without(&Rules::restart_voids_holds),
              "a hold from before a restart of the memory node is used and released as if it were good",
              true},
-    RuleInfo{"", "joiner-grant", without(&Rules::grants_name_incarnations),
+    RuleInfo{"", "joiner-grant", without(&Rules::grants_name_incarnations, &Rules::first_asks),
              "a grant goes to whom the releaser knows in the slot, be it the predecessor of the one "
              "who waits",
              true},

@@ -30,8 +30,9 @@ inline Ticket end_of_visible_run(const QueueView& view) {
 }
 
 // A writer leaves: everything in [h, T) waits, and h is next, alone if it is a writer, with the whole
-// group of readers up to the next writer if it is a reader.
-inline Decision after_writer(const QueueView& view) {
+// group of readers up to the next writer if it is a reader. `readers_hold`: it leaves before its turn, while readers
+// hold the lock (leave.cc); then the next writer has to wait for them.
+inline Decision after_writer(const QueueView& view, bool readers_hold = false) {
   const Ticket h = view.begin();
   // H28: the ticket may pass a waiting reader, because readers that came later can leave first. It
   // proves nothing to a writer.
@@ -41,7 +42,7 @@ inline Decision after_writer(const QueueView& view) {
   view.for_each([&](const Waiter& w) {
     if (w.mode == Mode::exclusive) next_writer = std::min(next_writer, w.ticket);
   });
-  if (next_writer == h) return {Ticket{h.value + 1}, true};
+  if (next_writer == h) return {readers_hold ? h : Ticket{h.value + 1}, true};
 
   std::uint64_t readers = 0;
   view.for_each([&](const Waiter& w) {
@@ -76,8 +77,8 @@ inline Decision after_reader(const QueueView& view, std::uint32_t wcnt) {
   });
   if (writer_is_next) return {Ticket{h.value + 1}, true};
   // Readers that hold the lock at once write no entry. With all writers in sight, whoever is missing is
-  // a reader.
-  const bool all_writers_seen = writers == wcnt || !view.rules().writers_are_counted;
+  // a reader. A writer that left before its turn (leave.cc) may be in sight and not be counted; then it has only readers ahead.
+  const bool all_writers_seen = writers >= wcnt || !view.rules().writers_are_counted;
   return {h, reader_is_next || all_writers_seen};
 }
 

@@ -1,29 +1,50 @@
-// The locks that can be explored: the production code, and the same code with one rule left out.
+// What is explored: the production code, or the same code with one rule left out.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <span>
+#include <array>
 #include <string>
 #include <string_view>
 
-#include "cql/cql.h"
+#include "cql/rules.h"
 #include "declock/result.h"
-#include "locks/family.h"
 
 namespace declock::explore {
 
-// An index into cql::kRuleInfos, or nothing for the production code.
-using LeftOut = std::optional<std::size_t>;
+struct Protocol {
+  cql::Rules rules{};
+  // Of the cluster around the lock:
+  bool fence = true;  // a member is removed once the memory node lets nothing of it take effect
+  bool acknowledged_slots = true;  // a slot is given again once every member knows that it was free
+};
 
-// Takes a hazard's id ("H28") or a rule's name ("writer-owes").
-Result<LeftOut, std::string> find_rule(std::string_view name);
+// Rules of which only this search, and no random test, shows what they are for.
+struct ExploredRule {
+  std::string_view hazard;
+  std::string_view name;
+  Protocol protocol;
+  std::string_view without;
+};
+inline constexpr std::array kExploredRules{
+    ExploredRule{"H4",
+                 "fence",
+                 {.fence = false},
+                 "with --faults: a member is removed although the memory node still lets it in"},
+    ExploredRule{"",
+                 "lost-grant",
+                 {.rules = cql::without(&cql::Rules::first_asks)},
+                 "with --losses: a waiter whose grant is lost does not ask what the lock waits for"},
+    ExploredRule{"",
+                 "ask-again",
+                 {.rules = cql::without(&cql::Rules::ask_again)},
+                 "with --losses: signals of a reset and questions are sent once"},
+    ExploredRule{
+        "",
+        "acknowledged-slots",
+        {.rules = cql::without(&cql::Rules::first_asks), .acknowledged_slots = false},
+        "with --heirs: a slot is given again although somebody does not know that it was free"},
+};
 
-using Memberships = std::span<member::Membership* const>;  // by client; empty: nobody ever fails
-
-// The flat CQL lock, one client per endpoint.
-std::unique_ptr<locks::LockFamily> make_cql_family(LeftOut rule, std::uint32_t members,
-                                                   const LockShape& shape, cql::Options options,
-                                                   Memberships memberships = {});
+// The protocol without a rule. Takes a hazard's id ("H28") or a rule's name ("writer-owes").
+Result<Protocol, std::string> leave_out(std::string_view name);
 
 }  // namespace declock::explore

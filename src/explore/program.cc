@@ -38,15 +38,20 @@ std::string join(const std::vector<std::string>& parts, char separator) {
   return text;
 }
 
-// The same for programs that differ only in the names of clients and nodes.
-std::string canonical(const Program& program) {
+std::vector<std::string> in_letters(const Program& program) {
   std::vector<std::string> nodes;
   for (const Node& node : program) {
     std::vector<std::string> clients;
     for (const Operations& client : node) clients.push_back(letters(client));
-    std::sort(clients.begin(), clients.end());
     nodes.push_back(join(clients, '+'));
   }
+  return nodes;
+}
+
+// The same for programs that differ only in the names of nodes. The clients of a node are not alike: they call for their
+// first lock in this order.
+std::string canonical(const Program& program) {
+  std::vector<std::string> nodes = in_letters(program);
   std::sort(nodes.begin(), nodes.end());
   return join(nodes, ';');
 }
@@ -54,13 +59,7 @@ std::string canonical(const Program& program) {
 }  // namespace
 
 std::string to_string(const Program& program) {
-  std::vector<std::string> nodes;
-  for (const Node& node : program) {
-    std::vector<std::string> clients;
-    for (const Operations& client : node) clients.push_back(letters(client));
-    nodes.push_back(join(clients, '+'));
-  }
-  return join(nodes, ';');
+  return join(in_letters(program), ';');
 }
 
 std::size_t client_count(const Program& program) {

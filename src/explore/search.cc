@@ -107,6 +107,7 @@ class Search {
   bool try_choices(std::uint32_t at, bool& progress) {
     for (std::size_t i = 0; i < choices_.size(); ++i) {
       if (i > 0) replay();
+      const bool is_mishap = world_.is_mishap(choices_[i]);
       world_.perform(choices_[i]);
       if (world_.violation()) {
         path_.push_back(choices_[i]);
@@ -118,6 +119,7 @@ class Search {
       }
       const std::uint32_t to = seen_.insert(world_.digest());
       if (to == nodes_.size()) nodes_.push_back({at, 0, choices_[i]});
+      if (is_mishap) continue;  // nobody may need it to go on
       progress = progress || to != at;
       edges_.push_back(to);
     }

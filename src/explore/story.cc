@@ -97,6 +97,7 @@ class Narrator {
   }
 
   std::string completion(const sim::SteppedEngine& engine, const sim::Choice& choice) const {
+    if (engine.is_unknown(choice)) return "hears that its outcome is unknown";
     const sim::Flight& flight = engine.oldest_flight(choice.who);
     std::string text;
     for (std::size_t i = 0; i < flight.count; ++i) {
@@ -127,6 +128,12 @@ class Narrator {
         return "answer to a reset";
       case cql::MessageKind::question:
         return "question about a reset";
+      case cql::MessageKind::inquiry:
+        return "question what the lock waits for";
+      case cql::MessageKind::reply:
+        return fmt::format(
+            "reply that says {}",
+            cql::RoundMessage::from_message(letter.message).part == 0 ? "not for me" : "for me");
     }
     return "?";
   }
@@ -143,6 +150,69 @@ class Narrator {
   bool decodes_;
   std::optional<LockShape> shape_;
 };
+
+// What `choice` does, without its consequences. `party`: what has an endpoint.
+std::string what_happens(const Narrator& narrator, sim::SteppedEngine& engine, std::string_view party,
+                         const sim::Choice& choice) {
+  switch (choice.kind) {
+    case sim::Choice::Kind::effect:
+      return narrator.effect(engine.next_step(choice.who), engine.memory(MnId{0}));
+    case sim::Choice::Kind::deliver:
+      return fmt::format("{} arrives from {} {}", narrator.letter(engine.next_letter(choice)), party,
+                         choice.who);
+    case sim::Choice::Kind::lose:
+    case sim::Choice::Kind::repeat:
+      return fmt::format(
+          "{} from {} {} {}", narrator.letter(engine.next_letter(choice)), party, choice.who,
+          choice.kind == sim::Choice::Kind::lose ? "is lost" : "arrives for the first time");
+    case sim::Choice::Kind::resume:
+      return choice.who >= World::kQuestion     ? "is told the current view"
+             : choice.who >= World::kImpatience ? "loses patience"
+             : choice.who >= World::kCall       ? "calls for the lock"
+                                                : "ends its critical section";
+    case sim::Choice::Kind::timer:
+      return "timer fires";
+    case sim::Choice::Kind::complete:
+      return narrator.completion(engine, choice);
+    case sim::Choice::Kind::reconnect:
+      return "has a new connection to the memory node";
+    case sim::Choice::Kind::sever:
+      return "loses its connection to the memory node";
+    case sim::Choice::Kind::restart:
+      return "restarts, with fresh memory";
+    case sim::Choice::Kind::crash:
+      return "crashes";
+    case sim::Choice::Kind::remove:
+      return "is fenced and removed from the view";
+    case sim::Choice::Kind::tell:
+      return "hears of the current view";
+    case sim::Choice::Kind::leave:
+      return "leaves the cluster";
+    case sim::Choice::Kind::join:
+      return "joins";
+    case sim::Choice::Kind::reset:
+      return "resets the lock for nothing";
+  }
+  return "?";
+}
+
+// Who does it, or whom it happens to.
+std::string subject_of(const sim::Choice& choice, std::string_view party) {
+  using Kind = sim::Choice::Kind;
+  switch (choice.kind) {
+    case Kind::restart:
+      return "memory node";
+    case Kind::resume:
+      return choice.who >= World::kQuestion ? fmt::format("{} {}", party, choice.who % kClientsMax)
+                                            : fmt::format("client {}", choice.who % kClientsMax);
+    case Kind::deliver:
+    case Kind::lose:
+    case Kind::repeat:
+      return fmt::format("{} {}", party, choice.to);
+    default:
+      return fmt::format("{} {}", party, choice.who);
+  }
+}
 
 }  // namespace
 
@@ -167,50 +237,11 @@ std::vector<std::string> tell_story(const Scenario& scenario, const Finding& fin
 
   std::vector<std::string> lines;
   for (const sim::Choice& choice : finding.path) {
-    std::string what;
-    std::uint32_t who = choice.who;
-    switch (choice.kind) {
-      case sim::Choice::Kind::effect:
-        what = narrator.effect(engine.next_step(choice.who), engine.memory(MnId{0}));
-        break;
-      case sim::Choice::Kind::deliver:
-        what = fmt::format("{} arrives from {} {}", narrator.letter(engine.next_letter(choice)), party,
-                           choice.who);
-        who = choice.to;
-        break;
-      case sim::Choice::Kind::resume:
-        what = who >= World::kQuestion     ? "is told the current view"
-               : who >= World::kImpatience ? "loses patience"
-                                           : "ends its critical section";
-        who %= who >= World::kQuestion ? std::uint32_t{kClientsMax} : World::kImpatience;
-        break;
-      case sim::Choice::Kind::timer:
-        what = "timer fires";
-        break;
-      case sim::Choice::Kind::complete:
-        what = narrator.completion(engine, choice);
-        break;
-      case sim::Choice::Kind::crash:
-        what = "crashes";
-        break;
-      case sim::Choice::Kind::remove:
-        what = "is fenced and removed from the view";
-        break;
-      case sim::Choice::Kind::tell:
-        what = "hears of the current view";
-        break;
-      case sim::Choice::Kind::join:
-        what = "joins";
-        break;
-      case sim::Choice::Kind::reset:
-        what = "resets the lock for nothing";
-        break;
-    }
+    const std::string what = what_happens(narrator, engine, party, choice);
     consequences.clear();
     world.perform(choice);
-    lines.push_back(fmt::format("{:3}. {} {}: {}{}", lines.size() + 1,
-                                choice.kind == sim::Choice::Kind::resume ? "client" : party, who, what,
-                                consequences));
+    lines.push_back(
+        fmt::format("{:3}. {}: {}{}", lines.size() + 1, subject_of(choice, party), what, consequences));
   }
   lines.push_back(
       fmt::format("     {}: {}", to_string(finding.violation->kind), finding.violation->text));

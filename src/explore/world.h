@@ -13,37 +13,11 @@
 
 #include "audit/fairness.h"
 #include "audit/holders.h"
-#include "explore/mutants.h"
-#include "explore/program.h"
-#include "locks/family.h"
+#include "explore/scenario.h"
 #include "runtime/task_group.h"
 #include "sim/stepped.h"
 
 namespace declock::explore {
-
-struct Scenario {
-  Program program;
-  std::string lock = "cql";
-  QueueLayout layout = QueueLayout::owner;
-  unsigned slots = 4;  // of the queue
-  LeftOut left_out{};  // of `cql`
-  cql::ReleaseRead release_read = cql::ReleaseRead::adaptive;
-  bool piggyback = false;  // sections use an object, with the lock's doorbells
-  // Of `cql`, where each client is a compute node of its own:
-  unsigned faults = 0;  // so many nodes may crash, or be taken for dead wrongly
-  unsigned resets = 0;  // so many times somebody may reset the lock for nothing
-  unsigned joins = 0;   // so many clients, the last ones, join at some moment
-  bool fence = true;
-  bool failing() const { return faults > 0 || resets > 0 || joins > 0; }
-  // For tests: a lock that is not in the list.
-  std::function<std::unique_ptr<locks::LockFamily>()> family{};
-
-  // Does each compute node, rather than each client, have a slot in the queue?
-  bool hierarchical() const { return lock.starts_with("declock-"); }
-  bool has_queue() const { return hierarchical() || lock == "cql"; }
-  std::size_t members() const { return hierarchical() ? program.size() : client_count(program); }
-  LockShape shape() const { return {static_cast<unsigned>(members()), slots, layout}; }
-};
 
 struct Violation {
   enum class Kind : std::uint8_t {
@@ -73,6 +47,8 @@ class World final : private sim::EffectObserver {
   // What can happen next, in the network and around it.
   void enabled(std::vector<sim::Choice>& out) const;
   void perform(sim::Choice choice);
+  // Need this never happen? Everything else that can happen does, some time.
+  bool is_mishap(const sim::Choice& choice) const;
   std::uint64_t digest() const;
   bool finished() const { return unfinished_ == 0; }
   // Nothing goes on behind the clients' backs, but that they watch for failures.
@@ -88,49 +64,59 @@ class World final : private sim::EffectObserver {
   static constexpr RemoteAddr kLock{MnId{0}, 0};
   // A client's impatience acts at any moment, as if it were a client of its own with this number added.
   static constexpr std::uint8_t kImpatience = 64;
-  // The same for what it asks of the coordinator, several things at once.
+  // The same for a client that is about to call the lock, where calls are steps of their own.
+  static constexpr std::uint8_t kCall = 32;
+  // The same for what a member asks of the coordinator, several things at once.
   static constexpr std::uint8_t kQuestion = 128;
 
  private:
+  struct Party;
+
   struct Client {
-    Client(World& w, std::uint32_t i, std::uint32_t n, const Operations& ops, sim::SimEndpoint& e,
-           std::unique_ptr<LockClient> l)
-        : world(w),
-          index(i),
-          node(n),
-          operations(ops),
-          endpoint(e),
-          lock(std::move(l)),
-          behind(frames()) {}
+    Client(World& w, std::uint32_t i, Party& p, const Operations& ops, std::unique_ptr<LockClient> l)
+        : world(w), index(i), party(p), operations(ops), lock(std::move(l)), behind(frames()) {}
 
     World& world;
     std::uint32_t index;
-    std::uint32_t node;
+    Party& party;
     const Operations& operations;
-    sim::SimEndpoint& endpoint;
-    std::unique_ptr<LockClient> lock;
-    TaskGroup behind;  // releases that nobody waits for
-    std::optional<Task<void>> task;
+    std::unique_ptr<LockClient> lock;  // none any more once the party is dead
+    TaskGroup behind;                  // releases that nobody waits for
+    std::optional<Task<void>> task{};
     std::uint64_t number = 0;  // of the operation that it is in
     bool inside = false;       // of an operation
     bool done = false;
     bool holds = false;
     Mode held_as = Mode::shared;
+
+    sim::SimEndpoint& endpoint() const { return party.endpoint; }
+    FramePool& frames() { return endpoint().worker().frames(); }
+    Task<void> run();
+    Task<Result<void>> operate(Operation operation);
+    Task<Result<Hold>> acquire(Operation operation, Op* object);
+    Task<Result<Hold>> acquire_at_once(Mode mode);
+    Task<Result<Hold>> acquire_or_cancel(TimedLockClient& timed, Mode mode);
+    Task<void> cancel_some_time(TimedLockClient& timed);
+    Task<void> use_object(Hold hold);
+    Task<Result<void>> release(Hold hold, Op* object);
+    Task<void> release_behind(Hold hold);
+  };
+
+  // Clients that share an endpoint, and fail together: a member, where the lock has a queue.
+  struct Party {
+    Party(std::uint32_t i, sim::SimEndpoint& e) : index(i), endpoint(e) {}
+    std::uint32_t index;  // its endpoint's as well
+    sim::SimEndpoint& endpoint;
+    std::vector<Client*> clients{};
     bool dead = false;
     bool removed = false;
     bool outside = false;      // has not joined yet
     std::uint32_t asking = 0;  // questions to the coordinator, a bit each
 
-    FramePool& frames() { return endpoint.worker().frames(); }
-    Task<void> run();
-    Task<Result<void>> operate(Operation operation);
-    Task<Result<Hold>> acquire(Operation operation, Op* object);
-    Task<Result<Hold>> acquire_or_cancel(TimedLockClient& timed, Mode mode);
-    Task<void> cancel_some_time(TimedLockClient& timed);
-    Task<void> release_behind(Hold hold);
+    bool is_done() const;
   };
 
-  // What a client knows of who is alive.
+  // What a member knows of who is alive.
   class Known final : public member::Membership {
    public:
     Known(World& world, std::uint32_t index, const member::Member& self, const member::View& view)
@@ -153,20 +139,37 @@ class World final : private sim::EffectObserver {
     std::vector<member::ViewListener*> listeners_;
   };
   static Task<Result<void>> ask_coordinator(Worker& worker, World& world, std::uint32_t index);
+
+  // world.cc
   void build();
+  void end_all();
+  std::unique_ptr<locks::LockFamily> make_family();
   void on_effect(EndpointId from, const sim::Flight::Step& step) override;
   void tell(std::string_view what) {
     if (told) told(what);
   }
   void between_operations(const Client& client);
-  void enter(Client& client, Mode mode);
-  void leave(Client& client, Mode mode);
-  void begin(Client& client);
-  void join(Client& client);
-  void crash(Client& client);
-  void remove(Client& client);
+  void enter(Client& client, Mode mode, const Hold& hold);
+  void leave(Client& client);
+  bool is_void(const Hold& hold) const { return hold.mn_incarnation != engine_->incarnation(MnId{0}); }
+  void begin(Party& party);
   void report(Violation::Kind kind, std::string text);
   RemoteAddr object() const { return kLock + family_->stride(); }
+
+  // mishaps.cc
+  void meet(std::vector<member::Member> all);
+  void offer_for_letters(std::vector<sim::Choice>& out) const;
+  void offer(const Party& party, std::vector<sim::Choice>& out) const;
+  MendingLockClient* mending(const Party& party) const;
+  void join(Party& party);
+  void end(Party& party);
+  void crash(Party& party);
+  void remove(Party& party);
+  void restart_memory();
+  bool may_join(const Party& party) const;
+  bool may_leave(const Party& party) const;
+  void depart(Party& party);
+  void no_longer_needed(const Party& party);
 
   Scenario scenario_;
   std::unique_ptr<sim::SteppedEngine> engine_;
@@ -174,11 +177,12 @@ class World final : private sim::EffectObserver {
   std::deque<Known> known_;
   std::vector<member::Membership*> memberships_;
   std::unique_ptr<locks::LockFamily> family_;
-  unsigned faults_left_ = 0;
-  unsigned resets_left_ = 0;
+  std::uint64_t freed_at_ = 0;  // the view in which the slot of heirs became free
+  Mishaps left_;                // that may still happen
   audit::Holders holders_{1};
   std::optional<audit::Fairness> fairness_;
-  std::deque<Client> clients_;  // `dead` ones have no lock any more
+  std::deque<Party> parties_;
+  std::deque<Client> clients_;
   std::size_t unfinished_ = 0;
   std::uint64_t updates_ = 0;  // exclusive sections that have ended
   std::optional<Violation> violation_;

@@ -7,12 +7,14 @@
 //   F1  Operations of one endpoint on one MN take effect in the order in which they were posted,
 //       inside a chain and from one chain to the next.
 //   F2  A completion without error means that every operation of the chain took effect exactly once.
-//       With Errc::outcome_unknown each of them may or may not have, or may yet, until reconnect().
+//       With Errc::outcome_unknown each of them may or may not have, or may yet, until reconnect(); none takes effect
+//       twice. With any other error none has, nor will.
 //   F3  fetch_add and compare_swap are atomic on an aligned 8-byte word. A read or a write of several
 //       words is not: it may tear between words, never inside one (over TCP, up to 16 KiB).
 //   F4  Messages between endpoints are reliable and arrive in order per pair while both ends live.
-//   F5  An MN can revoke a compute node's access. After that nothing that the node has sent or sends takes effect,
-//       and its operations end with Errc::evicted.
+//   F5  An MN can revoke a compute node's access. After that nothing that the node has sent or sends takes effect:
+//       what was under way ends with Errc::outcome_unknown if it may have before, otherwise with Errc::evicted, as does
+//       reconnect() and everything that is posted once the node knows.
 //   F6  Every operation is counted, by kind and by purpose, when it is posted.
 //
 // An endpoint belongs to one worker and is used from its thread alone.
@@ -248,7 +250,8 @@ inline Doorbell::~Doorbell() {
 }
 
 // An operation that does no harm when it takes effect twice, such as an access to an object whose lock is held: once
-// more after every unknown outcome. Errc::mn_restarted: what it was meant for is gone.
+// more after every unknown outcome. Errc::mn_restarted: what it was meant for is gone. Errc::outcome_unknown, of a WRITE:
+// this compute node was evicted meanwhile.
 Task<Result<void>> post_until_known(Endpoint& endpoint, Op& op);
 
 }  // namespace declock

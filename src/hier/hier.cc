@@ -3,6 +3,14 @@
 
 namespace declock::hier {
 
+namespace {
+
+// A free lock is had also by a client that has less time than a round trip takes. That its memory node does not answer is no
+// reason to wait for long.
+constexpr Duration kGrace = milliseconds(100);
+
+}  // namespace
+
 // co_await: until a queued client is granted the lock or refused.
 struct HierWorker::Granted {
   LocalLocks& locals;
@@ -31,7 +39,7 @@ struct HierWorker::Completion {
 LocalWaiter HierWorker::request(RemoteAddr addr, Mode mode, Time now) const {
   return {.addr = addr,
           .mode = mode,
-          .asked = timestamp_of(clock_.corrected(now)),
+          .asked = {timestamp_of(clock_.corrected(now)), now},
           .worker = &endpoint_.worker()};
 }
 
@@ -41,7 +49,7 @@ Task<Result<Hold>> HierWorker::lock(LocalWaiter& me, RemoteAddr addr, Mode mode,
   me.object = object;
   const Entry entry = locals_.enter(me, self_.worker, now);
   if (entry == Entry::joined) co_return me.hold;
-  if (entry == Entry::acquire) co_await acquire(addr, mode, me.asked, object);
+  if (entry == Entry::acquire) co_await acquire(addr, mode, me.asked.stamp, object);
   if (entry == Entry::look_and_wait) behind_.spawn(look(me.behind));
   co_return co_await wait(me);
 }
@@ -51,7 +59,7 @@ Task<Result<Hold>> HierWorker::lock_entered(LocalWaiter& me, RemoteAddr addr, Mo
   const Time now = endpoint_.worker().now();
   me = request(addr, mode, now);
   locals_.enter_queued(me, now);
-  co_await acquire(addr, mode, me.asked, nullptr, cql_.place_of(addr, entered, waiting));
+  co_await acquire(addr, mode, me.asked.stamp, nullptr, cql_.place_of(addr, entered, waiting));
   co_return co_await wait(me);
 }
 
@@ -62,7 +70,7 @@ Task<Result<Hold>> HierWorker::lock_until(LocalWaiter& me, RemoteAddr addr, Mode
   me.may_give_up = true;
   const Entry entry = locals_.enter(me, self_.worker, now);
   if (entry == Entry::joined) co_return me.hold;
-  if (entry == Entry::acquire) behind_.spawn(acquire(addr, mode, me.asked, nullptr));
+  if (entry == Entry::acquire) behind_.spawn(acquire(addr, mode, me.asked.stamp, nullptr));
   if (entry == Entry::look_and_wait) behind_.spawn(look(me.behind));
   Task<void> alarm = expire(me, deadline);
   alarm.start();
@@ -72,6 +80,8 @@ Task<Result<Hold>> HierWorker::lock_until(LocalWaiter& me, RemoteAddr addr, Mode
 Task<void> HierWorker::expire(LocalWaiter& waiter, Time deadline) {
   Worker& worker = endpoint_.worker();
   co_await worker.sleep_for(deadline - worker.now());
+  if (locals_.time_out(waiter)) co_return;
+  co_await worker.sleep_for(kGrace);
   locals_.give_up(waiter, Errc::timed_out);
 }
 
@@ -113,17 +123,26 @@ Task<Result<Hold>> HierWorker::try_lock(LocalWaiter& me, RemoteAddr addr, Mode m
     locals_.acquired(*place->held, self_.worker, endpoint_.worker().now());
   } else {
     // Somebody was faster, and this CN is in the queue now, or may be. Whoever asks here next takes that over.
+    locals_.must_wait(addr);
     locals_.give_up(me, Errc::busy);
-    behind_.spawn(acquire(addr, mode, me.asked, nullptr, place));
+    behind_.spawn(acquire(addr, mode, me.asked.stamp, nullptr, place));
   }
   co_return co_await wait(me);
 }
 
 Task<void> HierWorker::acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* object,
                                std::optional<Result<Place>> entered) {
+  if (!entered) {
+    entered.emplace(co_await cql_.enter(addr, mode, object));
+    if (!*entered || !(*entered)->held) locals_.must_wait(addr);
+  }
   const Result<Hold> hold = co_await cql_.acquire_since(addr, mode, asked, object, entered);
   if (!hold) {
-    locals_.failed(addr, hold.error());
+    if (hold.error() == Errc::cancelled) {
+      acquire_for(addr, locals_.left(addr));
+    } else {
+      locals_.failed(addr, hold.error());
+    }
     co_return;
   }
   if (locals_.acquired_alone(*hold)) co_return;
@@ -157,14 +176,18 @@ Task<Result<void>> HierWorker::unlock(Hold hold, Op* object) {
   LocalLocks::Leave leave =
       locals_.leave(hold.lock, self_.worker, object != nullptr, endpoint_.worker().now());
   Result<void> written;
-  if (leave.kind == LocalLocks::Leave::Kind::write_first) {
+  const bool wrote_first = leave.kind == LocalLocks::Leave::Kind::write_first;
+  if (wrote_first) {
     written = co_await post_until_known(endpoint_, *object);
     object = nullptr;
     leave = locals_.leave(hold.lock, self_.worker, false, endpoint_.worker().now());
   }
   Result<void> released;
   if (leave.kind == LocalLocks::Leave::Kind::release) released = co_await give_back(leave, object);
-  co_return written ? released : written;
+  if (!written) co_return written;
+  // What was written stays so, although this compute node is evicted before it has released the lock.
+  if (wrote_first && !released && released.error() == Errc::evicted) co_return written;
+  co_return released;
 }
 
 Task<Result<void>> HierWorker::give_back(LocalLocks::Leave leave, Op* object) {

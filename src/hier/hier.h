@@ -160,6 +160,14 @@ class Node final : private cql::LockLossListener {
     for (const auto& worker : workers_) sum += worker->running();
     return sum;
   }
+  // Does anybody have a mutex of this node? Whoever waits has none (H22). For checkers.
+  bool is_locked() { return requests_.mutex().is_taken() || locals_.is_locked(); }
+  // Locks of which this node remembers something. From any thread.
+  std::size_t records() {
+    std::size_t count = 0;
+    requests_.for_each([&](const cql::Record&) { count += 1; });
+    return count;
+  }
   // Has anybody here to do with a lock of this memory node? From any thread.
   bool is_busy_on(MnId mn) {
     bool busy = false;

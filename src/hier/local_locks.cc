@@ -34,7 +34,9 @@ LocalLocks::Entry LocalLocks::enter(LocalWaiter& waiter, WorkerId worker, Time n
   }
   if (lock->state == LocalLock::State::acquiring && lock->asker == nullptr && lock->first == nullptr &&
       lock->asked_for == waiter.mode) {
-    ask(*lock, waiter, waiter.mode);  // takes over the request of a client that gave up
+    lock->asker = &waiter;  // takes over the request of a client that gave up
+    waiter.waiting = true;
+    requests_.set_unwanted(*lock->record, false);
     return Entry::wait;
   }
   const bool joins = may_join(*lock, waiter);
@@ -43,6 +45,11 @@ LocalLocks::Entry LocalLocks::enter(LocalWaiter& waiter, WorkerId worker, Time n
     return Entry::joined;
   }
   append(*lock, waiter);
+  if (lock->state == LocalLock::State::acquiring && lock->asker == nullptr &&
+      lock->asked_for == waiter.mode) {
+    requests_.set_unwanted(*lock->record,
+                           false);  // the request of a client that gave up is for this one now
+  }
   const bool nothing_known = lock->state == LocalLock::State::held && !lock->remote && !lock->looking;
   if (!joins && !nothing_known) return Entry::wait;
   waiter.behind = lock->hold;
@@ -55,6 +62,7 @@ void LocalLocks::enter_queued(LocalWaiter& waiter, Time now) {
   LocalLock& lock = *find_or_make(waiter.addr, now).lock;
   if (lock.asker == nullptr) {
     ask(lock, waiter, waiter.mode);
+    requests_.set_unwanted(*lock.record, false);
   } else {
     append(lock, waiter);  // somebody has taken the request over
   }
@@ -152,7 +160,9 @@ void LocalLocks::looked(RemoteAddr addr, std::optional<Timestamp> remote, Time n
   lock->looking = false;
   lock->joins = 0;
   lock->looked = now;
-  if (remote && (!lock->remote || is_earlier(*remote, *lock->remote))) lock->remote = remote;
+  if (remote && !lock->remote) lock->remote = {*remote, now};
+  // One who asked earlier, but it has been known for as long that somebody waits.
+  if (remote && is_earlier(*remote, lock->remote->asked)) lock->remote->asked = *remote;
   join_those_who_may(*lock);
 }
 
@@ -199,6 +209,7 @@ LocalLocks::Leave LocalLocks::acquired(const Hold& hold, WorkerId worker, Time n
   lock.looked = now;
   lock.since = now;
   if (asker == nullptr) {  // as if the client that gave up had come and gone
+    requests_.set_unwanted(*lock.record, false);
     lock.held_as = hold.mode;
     return leave_locked(lock, worker, false, now);
   }
@@ -210,6 +221,26 @@ LocalLocks::Leave LocalLocks::acquired(const Hold& hold, WorkerId worker, Time n
 
 void LocalLocks::give_up(LocalWaiter& waiter, Errc why) {
   const std::lock_guard guard{mutex_};
+  give_up_locked(waiter, why);
+}
+
+bool LocalLocks::time_out(LocalWaiter& waiter) {
+  const std::lock_guard guard{mutex_};
+  if (!waiter.waiting) return true;
+  const LocalLock& lock = *find(waiter.addr);
+  waiter.is_late = lock.asker == &waiter && lock.unanswered;
+  if (!waiter.is_late) give_up_locked(waiter, Errc::timed_out);
+  return !waiter.is_late;
+}
+
+void LocalLocks::must_wait(RemoteAddr addr) {
+  const std::lock_guard guard{mutex_};
+  LocalLock& lock = *find(addr);
+  lock.unanswered = false;
+  if (lock.asker != nullptr && lock.asker->is_late) give_up_locked(*lock.asker, Errc::timed_out);
+}
+
+void LocalLocks::give_up_locked(LocalWaiter& waiter, Errc why) {
   if (!waiter.may_give_up || !waiter.waiting) return;
   LocalLock& lock = *find(waiter.addr);
   if (lock.asker == &waiter) {
@@ -218,7 +249,23 @@ void LocalLocks::give_up(LocalWaiter& waiter, Errc why) {
     unlink(lock, waiter);
     join_those_who_may(lock);  // readers that waited only behind this one
   }
+  // A place for a writer keeps readers of other compute nodes out, and those here.
+  const bool unwanted = lock.state == LocalLock::State::acquiring && lock.asker == nullptr &&
+                        lock.asked_for == Mode::exclusive && first_of(lock, Mode::exclusive) == nullptr;
+  if (unwanted) requests_.set_unwanted(*lock.record, true);
   refuse(waiter, why);
+}
+
+LocalLocks::Successor LocalLocks::left(RemoteAddr addr) {
+  const std::lock_guard guard{mutex_};
+  LocalLock& lock = *find(addr);
+  requests_.set_unwanted(*lock.record, false);
+  if (lock.asker != nullptr) {
+    return {lock.asker, lock.asked_for, lock.asker->asked.stamp, lock.asker->object};
+  }
+  if (lock.first != nullptr) return take_successor(lock, *lock.first);
+  erase(lock);
+  return {};
 }
 
 // Others share a shared lock: task-fair, those who came before the first writer and before whoever waits
@@ -240,6 +287,7 @@ void LocalLocks::let_readers_in(LocalLock& lock) {
 void LocalLocks::failed(RemoteAddr addr, Errc error) {
   const std::lock_guard guard{mutex_};
   LocalLock& lock = *find(addr);
+  requests_.set_unwanted(*lock.record, false);
   if (lock.asker != nullptr) refuse(*lock.asker, error);
   while (lock.first != nullptr) {
     LocalWaiter& waiter = *lock.first;
@@ -312,13 +360,14 @@ LocalLocks::Successor LocalLocks::take_successor(LocalLock& lock, LocalWaiter& w
   unlink(lock, waiter);
   ask(lock, waiter,
       policy_.mode_to_ask(waiter.mode, first_of(lock, Mode::exclusive) != nullptr, section_));
-  return {&waiter, lock.asked_for, waiter.asked, waiter.object};
+  return {&waiter, lock.asked_for, waiter.asked.stamp, waiter.object};
 }
 
 void LocalLocks::ask(LocalLock& lock, LocalWaiter& waiter, Mode mode) {
   lock.state = LocalLock::State::acquiring;
   lock.asker = &waiter;
   lock.asked_for = mode;
+  lock.unanswered = true;
   waiter.waiting = true;
 }
 

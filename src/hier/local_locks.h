@@ -16,7 +16,8 @@
 // makes the entry that it would have had.
 //
 // A client may give up waiting. If it is the one who asked for the CQL lock, the request stays in the queue on
-// the memory node: the next client of the same mode takes it over, or it is released as soon as it is granted.
+// the memory node: the next client of the same mode takes it over, or it is released as soon as it is granted. A
+// writer's, which nobody here takes over, is withdrawn as soon as only readers are ahead of it (cql/leave.cc).
 #pragma once
 
 #include <coroutine>
@@ -38,12 +39,13 @@ namespace declock::hier {
 struct LocalWaiter {
   RemoteAddr addr{};
   Mode mode = Mode::shared;
-  Timestamp asked{};
+  Asked asked{};
   Worker* worker = nullptr;  // resumes it
   std::coroutine_handle<> coroutine{};
   Op* object = nullptr;  // to be read along, should somebody acquire the CQL lock for it
   bool may_give_up = false;
   bool waiting = false;   // neither granted nor refused
+  bool is_late = false;   // its time is over; it is refused unless the lock turns out to be free
   Hold hold{};            // once granted
   Hold behind{};          // whose hold it waits behind, if it is to look for remote waiters
   Errc error = Errc::ok;  // once refused
@@ -57,6 +59,7 @@ struct LocalLock {
   State state = State::acquiring;
   LocalWaiter* asker = nullptr;   // state acquiring: for whom; null: that client gave up
   Mode asked_for = Mode::shared;  // state acquiring
+  bool unanswered = false;        // state acquiring: the lock may be free
   bool may_be_passed_on() const {
     return !reset || reset->epoch != hold.epoch || reset->mn_incarnation != hold.mn_incarnation;
   }
@@ -64,9 +67,10 @@ struct LocalLock {
   std::uint32_t holders = 0;
   Mode held_as =
       Mode::shared;  // by the clients; under `slack` readers may share what the CN has exclusively
-  std::uint32_t in_a_row = 0;       // local hand-overs since the CQL lock was acquired
-  std::optional<Timestamp> remote;  // the remote client known to have waited longest
-  bool looking = false;             // a prefetch is under way
+  std::uint32_t in_a_row = 0;  // local hand-overs since the CQL lock was acquired
+  // The remote client that has waited longest, and since when anybody remote is known to wait.
+  std::optional<RemoteWait> remote;
+  bool looking = false;  // a prefetch is under way
   struct Reset {
     Epoch epoch;
     std::uint32_t mn_incarnation;
@@ -85,7 +89,7 @@ struct LocalLock {
 class HandOverObserver {
  public:
   virtual ~HandOverObserver() = default;
-  virtual void handed_over(Timestamp asked, std::optional<Timestamp> remote) = 0;
+  virtual void handed_over(const Asked& asked, const std::optional<RemoteWait>& remote) = 0;
 };
 
 class LocalLocks {
@@ -153,9 +157,15 @@ class LocalLocks {
   bool acquired_alone(const Hold& hold);
   // It did not come: everybody who waits is told.
   void failed(RemoteAddr addr, Errc error);
+  // The request was withdrawn, as nobody wanted it. The successor is a client that came meanwhile.
+  Successor left(RemoteAddr addr);
 
   // A client that waits, and may give up, does so and is told why.
   void give_up(LocalWaiter& waiter, Errc why);
+  // Its time is over. False: the lock may yet turn out to be free, and then the client gets it; must_wait() refuses it.
+  bool time_out(LocalWaiter& waiter);
+  // The CQL lock is not free.
+  void must_wait(RemoteAddr addr);
 
   // `unwritten`: a WRITE of the object is still to be posted. It may ride along with a release, but must
   // complete before a local client, which uses another queue pair, gets the lock.
@@ -170,6 +180,7 @@ class LocalLocks {
   void remember_wraps(const Hold& hold, std::uint64_t wraps);
 
   std::size_t bytes_max() const { return bytes_max_; }
+  bool is_locked() const { return mutex_.is_taken(); }
   std::size_t in_use() const { return locks_.size(); }
 
  private:
@@ -188,6 +199,7 @@ class LocalLocks {
   void erase(LocalLock& lock);
 
   static void ask(LocalLock& lock, LocalWaiter& waiter, Mode mode);
+  void give_up_locked(LocalWaiter& waiter, Errc why);
   static void append(LocalLock& lock, LocalWaiter& waiter);
   static void unlink(LocalLock& lock, LocalWaiter& waiter);
   static LocalWaiter* first_of(const LocalLock& lock, Mode mode);

@@ -30,10 +30,9 @@ struct Policy {
   constexpr bool phases() const { return kind != PolicyKind::task_fair; }
 
   // May a local client that asked then go before the remote one that has waited longest, if one is known?
-  constexpr bool in_time(Timestamp asked, std::optional<Timestamp> remote) const {
+  constexpr bool in_time(const Asked& asked, const std::optional<RemoteWait>& remote) const {
     if (!remote) return true;
-    const std::int32_t later_us = microseconds_between(*remote, asked);
-    return later_us <= (kind == PolicyKind::slack ? slack.ns / 1000 : 0);
+    return later_by(asked, *remote) <= (kind == PolicyKind::slack ? slack : Duration{});
   }
 
   // May a CN that has the CQL lock in mode `held` let a local client of mode `wanted` use it? In the paper only
@@ -55,7 +54,7 @@ struct Policy {
   constexpr bool late_reader_comes_along(Mode held) const { return phases() && held == Mode::shared; }
 
   // May the lock be handed to a local client? `in_a_row`: local hand-overs since it came to this CN.
-  constexpr bool hand_over_locally(Timestamp asked, std::optional<Timestamp> remote,
+  constexpr bool hand_over_locally(const Asked& asked, const std::optional<RemoteWait>& remote,
                                    std::uint32_t in_a_row) const {
     switch (kind) {
       case PolicyKind::task_fair:

@@ -10,10 +10,12 @@
 //   epoch      the lock's epoch in which the request was made (H6).
 //   mode       0 shared, 1 exclusive.
 //   timestamp  when the client asked, in microseconds.
-//   worker     whom to wake inside the member, which has at most 256 workers.
+//   worker     whom to wake inside the member, which has at most 255 workers; kNobody: whoever waited there has left the
+//              queue (cql/leave.cc).
 //   odd        the lowest bit of the member's incarnation: who still knows only its predecessor in the slot must
-//              not send the grant there. One bit is enough: a slot changes hands twice only after a lease, and who
-//              has heard of no view for that long is removed itself.
+//              not send the grant there. One bit is enough where a slot is used again only after every member has
+//              acknowledged a view in which it is free: then nobody knows the member before the predecessor.
+//              docs/NETWORKS.md says which coordinators see to that.
 //
 // A zeroed entry names nobody: ticket 0 finds an empty queue and never waits.
 //
@@ -27,6 +29,8 @@
 #include "layout/ids.h"
 
 namespace declock {
+
+inline constexpr WorkerId kNobody{255};
 
 struct Entry {
   std::uint32_t tag = 0;  // the ticket, or a RingTag

@@ -8,6 +8,7 @@
 #include "declock/task.h"
 #include "fabric/fabric.h"
 #include "layout/ids.h"
+#include "layout/timestamp.h"
 
 namespace declock {
 
@@ -21,7 +22,7 @@ struct Hold {
   bool expect_waiters = false;       // there is reason to think that somebody waits for the release
   bool object_read = false;          // the READ that came along with the acquisition is valid
   std::uint32_t local_sequence = 0;  // hand-overs inside the compute node since it got this ticket
-  std::optional<Timestamp> waiting_since{};  // when the first of those behind asked, if a grant said so
+  std::optional<RemoteWait> waiting_since{};  // the first of those behind, if a grant said so
 };
 
 // One client's access to locks of one kind. Belongs to one worker.

@@ -89,6 +89,7 @@ class HierFamily final : public LockFamily {
     }
     return sum;
   }
+  MendingLockClient* mending(std::uint32_t cn) override { return &nodes_[cn]->worker(0).cql(); }
   void kill(std::uint32_t cn) override {
     nodes_[cn]->stop();
     if (cn < syncing_.size()) syncing_[cn]->clear();
@@ -100,7 +101,8 @@ class HierFamily final : public LockFamily {
     const std::vector<hier::Station> stations =
         config_.join ? config_.join(seat.cn, seat.endpoints)
                      : hier::stations_sharing(memberships_[seat.cn], seat.endpoints);
-    const cql::Options options{.release_read = config_.release_read, .patience = config_.patience};
+    const cql::Options options{
+        .release_read = config_.release_read, .patience = config_.patience, .rules = config_.rules};
     auto node = std::make_unique<hier::Node>(shape_, policy_, options, stations, config_.hand_overs);
     for (std::size_t w = 0; config_.join && w < stations.size(); ++w) {
       node->worker(w).cql().start_patrol();

@@ -29,6 +29,7 @@ struct FamilyConfig {
   // DecLock: where compute nodes can fail, lets each join when it starts. Otherwise nobody ever does.
   std::function<std::vector<hier::Station>(std::uint32_t cn, std::span<Endpoint* const>)> join{};
   Duration patience = cql::Options{}.patience;  // of DecLock, with failures
+  cql::Rules rules{};                           // of DecLock
 };
 
 // Where a client runs.
@@ -55,6 +56,8 @@ class LockFamily {
   virtual std::vector<Time> clocks() const { return {}; }
   // What was mended so far.
   virtual cql::ResetCounts resets() const { return {}; }
+  // What mends the locks of a compute node; null: each of its clients does, or nobody.
+  virtual MendingLockClient* mending(std::uint32_t /*cn*/) { return nullptr; }
   // The compute node dies. REQUIRES: its clients are gone.
   virtual void kill(std::uint32_t) {}
   // Forgets everything, where that can be done. REQUIRES: all that its clients did is gone.

@@ -24,11 +24,11 @@ Result<Member> Coordinator::join(EndpointId first_endpoint, Time now) {
   return Failure{Errc::busy};
 }
 
-void Coordinator::remove(const Member& member) {
+void Coordinator::remove(const Member& member, bool counts) {
   leases_.forget(member);
   if (std::erase(view_.members, member) == 0) return;
   view_.number += 1;
-  view_.removals += 1;
+  view_.removals += counts ? 1 : 0;
 }
 
 void Coordinator::restarted(MnId mn) {

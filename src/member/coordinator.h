@@ -70,8 +70,14 @@ class Coordinator {
   bool renew(const Member& member, Time now) { return leases_.renew(member, now); }
   // Whose lease has ended since the last call: to be fenced at every MN.
   std::vector<Member> suspects(Time now) { return leases_.suspects(now); }
-  // It was: it leaves the view.
-  void remove(const Member& member);
+  // It is to be fenced at once, because it says so itself. False: it is suspected already.
+  bool end_lease(const Member& member, Time now) {
+    if (!leases_.renew(member, now)) return false;
+    leases_.forget(member);
+    return true;
+  }
+  // It was fenced: it leaves the view. `counts`: as one that was removed, rather than one that has left by itself.
+  void remove(const Member& member, bool counts = true);
   // The MN is back, with fresh memory.
   void restarted(MnId mn);
   // Something that the view says is different now.

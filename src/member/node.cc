@@ -19,22 +19,22 @@ Result<Node::Memory, std::string> Node::allocate_locks(MnId mn, const std::strin
 
 namespace {
 
-Task<bool> until_said(ThreadWorker& worker, Time latest) {
-  while (worker.anything_unsaid()) {
-    if (worker.now() >= latest) co_return false;
-    co_await worker.sleep_for(microseconds(100));
-  }
-  co_return true;
+Task<bool> has_said_everything(ThreadWorker& worker) {
+  if (worker.anything_unsaid()) co_await worker.sleep_for(microseconds(100));
+  co_return !worker.anything_unsaid();
 }
 
 }  // namespace
 
 bool Node::say_everything(Duration patience) {
   const Time latest = monotonic_now() + patience;
-  bool said = true;
-  for (std::uint32_t i = 0; i < workers(); ++i)
-    said = worker(i).run([&] { return until_said(worker(i), latest); }) && said;
-  return said;
+  for (;;) {
+    // All of them in turn: a peer that wants to leave as well may wait for any of them to acknowledge something.
+    bool said = true;
+    for (std::uint32_t i = 0; i < workers(); ++i)
+      said = worker(i).run([&] { return has_said_everything(worker(i)); }) && said;
+    if (said || monotonic_now() >= latest) return said;
+  }
 }
 
 }  // namespace declock::member

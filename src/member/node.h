@@ -3,6 +3,7 @@
 //   join -> (locks are built on the endpoints) -> start -> ... -> stop -> (locks are taken down) -> leave
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "layout/lock_shape.h"
@@ -30,6 +31,8 @@ class Node {
   virtual std::uint32_t workers() const = 0;
   // Can there be words of memory?
   virtual bool reaches(RemoteAddr addr, std::uint64_t words) const = 0;
+  // Told once, from a thread of its own, if this process finds out by itself that it is no member any more. Set before start().
+  void set_on_evicted(std::function<void()> on_evicted) { on_evicted_ = std::move(on_evicted); }
   // How many the cluster admits at a time.
   virtual std::uint32_t members() const = 0;
   LockShape lock_shape() const { return {members(), members(), QueueLayout::owner}; }
@@ -61,6 +64,7 @@ class Node {
  protected:
   // True: everybody has, or will have, what was sent to them.
   bool say_everything(Duration patience);
+  std::function<void()> on_evicted_;
 };
 
 }  // namespace declock::member

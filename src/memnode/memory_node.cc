@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::size_t kAllocationsMax = 65'536;
 constexpr std::size_t kEarlyMax = 4096;
+constexpr std::uint64_t kStrangersPerSecond = 5;
 
 }  // namespace
 
@@ -39,6 +40,7 @@ Result<std::unique_ptr<MemoryNode>, std::string> MemoryNode::open(const Config& 
 }
 
 Result<void, std::string> MemoryNode::prepare() {
+  if (!hub_.is_open()) return Failure{"this process " + wire::no_descriptors_left()};
   const Result<std::uint16_t, std::string> port = hub_.listen(config_.listen);
   if (!port) return Failure{port.error()};
   address_ = {config_.listen.host, *port};
@@ -70,14 +72,22 @@ Result<void, std::string> MemoryNode::prepare() {
       shape.id = unguessable_number();
       auto coordinator = member::CoordinatorServer::open(
           shape, std::move(file),
-          [this](LineId line, const std::string& frame) { hub_.send(line, frame); }, config_.log,
-          monotonic_now());
+          [this](LineId line, const std::string& frame) {
+            if (line != member::CoordinatorServer::kHost) return hub_.send(line, frame);
+            hub_.post([this, frame] { (void)net_link_->on_frame(frame); });
+          },
+          config_.log);
       if (!coordinator) return Failure{coordinator.error()};
       coordinator_ = std::move(*coordinator);
     }
-    // Also to the coordinator in this very process: one way for all.
-    auto link =
-        std::make_unique<member::NetMemoryLink>(hub_, config_.coordinator.value_or(address_), events);
+    // What a coordinator in this process says and hears is the same, without a line.
+    const auto to_own = [this](const std::string& frame) {
+      hub_.post(
+          [this, frame] { (void)coordinator_->on_frame(member::CoordinatorServer::kHost, frame); });
+    };
+    auto link = config_.coordinator
+                    ? std::make_unique<member::NetMemoryLink>(hub_, *config_.coordinator, events)
+                    : std::make_unique<member::NetMemoryLink>(hub_, to_own, events);
     net_link_ = link.get();
     link_ = std::move(link);
   }
@@ -132,7 +142,7 @@ void MemoryNode::on_frame(LineId line, const std::string& frame) {
     (void)net_link_->on_frame(frame);
     return;
   }
-  const bool understood = (coordinator_ && coordinator_->on_frame(line, frame, monotonic_now())) ||
+  const bool understood = (coordinator_ && coordinator_->on_frame(line, frame)) ||
                           member::dispatch<member::Attach, member::Relay, member::Allocate>(
                               frame, [&](const auto& message) { on(message, line); });
   if (understood) return;
@@ -142,14 +152,15 @@ void MemoryNode::on_frame(LineId line, const std::string& frame) {
           : "this memory node hosts no coordinator; join at the one that does";
   refused_ += 1;
   hub_.send(line, member::frame_of(member::Refused{false, why}));
-  config_.log(fmt::format("hung up on a peer: it sent {}", why));
+  log_stranger(fmt::format("hung up on a peer: it sent {}", why));
   hub_.hang_up(line);
 }
 
 void MemoryNode::on_down(LineId line, const std::string& why, bool refused) {
   if (coordinator_) coordinator_->on_down(line);
   if (refused) refused_ += 1;
-  const bool to_coordinator = net_link_ != nullptr && (net_link_->is(line) || line == 0);
+  const bool to_coordinator =
+      net_link_ != nullptr && coordinator_ == nullptr && (net_link_->is(line) || line == 0);
   const bool was_member =
       std::erase_if(lines_, [&](const auto& entry) { return entry.second == line; }) > 0;
   std::erase_if(pending_, [&](const PendingAttach& p) { return p.line == line; });
@@ -157,8 +168,10 @@ void MemoryNode::on_down(LineId line, const std::string& why, bool refused) {
   if (to_coordinator && refused && incarnation_ == 0) {
     failure_ = why;
     hub_.stop();
-  } else if (refused || to_coordinator || (!was_member && coordinator_ == nullptr)) {
+  } else if (to_coordinator) {
     config_.log(why);
+  } else if (refused || (!was_member && coordinator_ == nullptr)) {
+    log_stranger(why);
   }
   take_snapshot();
 }
@@ -166,7 +179,30 @@ void MemoryNode::on_down(LineId line, const std::string& why, bool refused) {
 void MemoryNode::on_tick(Time now) {
   if (coordinator_) coordinator_->on_tick(now);
   link_->on_tick(now);
+  say_what_was_left_out(now);
   take_snapshot();
+}
+
+void MemoryNode::log_stranger(const std::string& line) {
+  say_what_was_left_out(monotonic_now());
+  if (strangers_logged_ == kStrangersPerSecond) {
+    strangers_left_out_ += 1;
+  } else {
+    strangers_logged_ += 1;
+    config_.log(line);
+  }
+}
+
+void MemoryNode::say_what_was_left_out(Time now) {
+  if (now - strangers_since_ < seconds(1)) return;
+  strangers_since_ = now;
+  strangers_logged_ = 0;
+  if (const std::uint64_t more = std::exchange(strangers_left_out_, 0); more > 0)
+    config_.log(fmt::format("{} more lines like these were left out", more));
+}
+
+void MemoryNode::on_turn() {
+  if (coordinator_) coordinator_->flush();
 }
 
 // ---------------------------------------------------------------- the coordinator's word
@@ -193,6 +229,7 @@ void MemoryNode::start_afresh() {
   }
   for (const auto& [member, line] : lines_) hub_.hang_up(line);
   accesses_.clear();
+  open_accesses_ = 0;
   lines_.clear();
   fenced_.clear();
   allocations_.clear();
@@ -222,6 +259,7 @@ void MemoryNode::on_fence(const MemberId& member) {
     if (entry.first.slot != member.slot || entry.first.incarnation > member.incarnation) return false;
     for (const std::uint16_t worker : entry.second)
       exposure_->close({entry.first.slot, entry.first.incarnation.value, worker});
+    open_accesses_ -= static_cast<int>(entry.second.size());
     return true;
   });
   link_->fenced(member);
@@ -260,15 +298,21 @@ void MemoryNode::try_attach(const PendingAttach& pending, std::uint64_t answered
     return link_->fetch(asks_);
   }
   const net::PeerId peer{self.slot, self.incarnation.value, attach.worker};
-  const Result<net::Blob, std::string> answer = exposure_->open(peer, attach.offer);
+  // Each access takes several descriptors, and one more when it is used.
+  const Result<net::Blob, std::string> answer =
+      wire::few_descriptors_left(wire::Hub::kSpareDescriptors + open_accesses_)
+          ? Failure{"it " + wire::no_descriptors_left()}
+          : exposure_->open(peer, attach.offer);
   if (!answer) {
-    config_.log(
+    log_stranger(
         fmt::format("no access for the compute node in slot {}: {}", self.slot.value, answer.error()));
     return hub_.send(pending.line, member::frame_of(member::Refused{false, answer.error()}));
   }
   std::vector<std::uint16_t>& workers = accesses_[self];
-  if (std::find(workers.begin(), workers.end(), attach.worker) == workers.end())
+  if (std::find(workers.begin(), workers.end(), attach.worker) == workers.end()) {
     workers.push_back(attach.worker);
+    open_accesses_ += 1;
+  }
   lines_[self] = pending.line;
   hub_.send(pending.line,
             member::frame_of(member::Attached{attach.worker, incarnation_, *answer, memory_.size()}));

@@ -73,6 +73,7 @@ class MemoryNode final : private wire::Hub::Handler,
   void on_frame(wire::LineId line, const std::string& frame) override;
   void on_down(wire::LineId line, const std::string& why, bool refused) override;
   void on_tick(Time now) override;
+  void on_turn() override;
   bool progress() override { return exposure_->progress(); }
   int wait_descriptor() const override { return exposure_->wait_descriptor(); }
   bool may_wait() override { return exposure_->may_wait(); }
@@ -88,6 +89,9 @@ class MemoryNode final : private wire::Hub::Handler,
   member::Allocated find_or_make(const member::Allocate& allocate);
   void start_afresh();
   void take_snapshot();
+  // About somebody from outside: a few lines a second, and then how many more there were. All are counted in refused_.
+  void log_stranger(const std::string& line);
+  void say_what_was_left_out(Time now);
 
   Config config_;
   wire::HostPort address_;
@@ -106,11 +110,15 @@ class MemoryNode final : private wire::Hub::Handler,
   std::vector<PendingAttach> pending_;  // until the state is known that is no older than they are
   std::map<Slot, member::Incarnation> fenced_;                       // and all before it
   std::map<member::MemberId, std::vector<std::uint16_t>> accesses_;  // workers
+  int open_accesses_ = 0;                                            // all of them
   std::map<member::MemberId, wire::LineId> lines_;
   std::map<std::string, Allocation> allocations_;
   std::uint64_t allocated_bytes_ = 0;
   std::uint64_t fences_ = 0;
   std::uint64_t refused_ = 0;
+  Time strangers_since_{};  // the second in which
+  std::uint64_t strangers_logged_ = 0;
+  std::uint64_t strangers_left_out_ = 0;
   std::string failure_;
   Time opened_{};
   mutable std::mutex snapshot_mutex_;

@@ -72,6 +72,14 @@ void ThreadWorker::disarm(Timer& timer) {
   timer.armed_as = 0;
 }
 
+void ThreadWorker::forget(std::coroutine_handle<> coroutine) {
+  const std::coroutine_handle<> nobody = std::noop_coroutine();
+  std::replace(ready_.begin(), ready_.end(), coroutine, nobody);
+  std::replace(resuming_.begin(), resuming_.end(), coroutine, nobody);
+  const std::lock_guard guard{inbox_mutex_};
+  std::replace(inbox_.begin(), inbox_.end(), coroutine, nobody);
+}
+
 void ThreadWorker::make_ready(std::coroutine_handle<> coroutine) {
   if (t_running == this) {
     ready_.push_back(coroutine);

@@ -43,6 +43,7 @@ class ThreadWorker : public Worker {
   void disarm(Timer& timer) override;
   // From any thread.
   void make_ready(std::coroutine_handle<> coroutine) override;
+  void forget(std::coroutine_handle<> coroutine) override;
 
   // Until done() holds, which is asked after every turn.
   template <class Done>

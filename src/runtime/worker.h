@@ -31,6 +31,8 @@ class Worker {
   virtual void disarm(Timer& timer) = 0;
   // Resumes `coroutine` soon, from the run loop: never inside the caller.
   virtual void make_ready(std::coroutine_handle<> coroutine) = 0;
+  // It is about to be destroyed: if it was made ready, nobody resumes it any more. From this worker's thread.
+  virtual void forget(std::coroutine_handle<> coroutine) = 0;
 
   // Handles what arrives, here and now, for a short while until done(). False: it did not come to that, or somebody else
   // has something to do meanwhile.

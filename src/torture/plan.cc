@@ -10,18 +10,65 @@
 namespace declock::torture {
 
 std::string_view to_string(FaultKind kind) {
-  constexpr std::array<std::string_view, 10> kNames{"crash",
-                                                    "pause",
-                                                    "cut off from the coordinator",
-                                                    "cut off from memory node",
-                                                    "cut off from node",
-                                                    "cut off from everybody",
-                                                    "heal",
-                                                    "restart of memory node",
-                                                    "join",
-                                                    "reset for nothing, by"};
+  constexpr std::array<std::string_view, kFaultKinds> kNames{"crash",
+                                                             "pause",
+                                                             "cut off from the coordinator",
+                                                             "cut off from memory node",
+                                                             "cut off from node",
+                                                             "cut off from everybody",
+                                                             "heal",
+                                                             "restart of memory node",
+                                                             "join",
+                                                             "reset for nothing, by",
+                                                             "restart of the coordinator",
+                                                             "leaves",
+                                                             "closes",
+                                                             "broken connection with node"};
   return kNames[static_cast<std::size_t>(kind)];
 }
+
+namespace {
+
+// Several come within a moment. Most leave again by themselves.
+void draw_storm(Plan& plan, Prng& random, Time at) {
+  const std::uint32_t first = plan.nodes + plan.visitors;
+  const auto count = static_cast<std::uint32_t>(2 + random.below(3));
+  plan.visitors += count;
+  plan.nodes_max += count;
+  for (std::uint32_t i = first; i < first + count; ++i) {
+    plan.faults.push_back({.at = at, .kind = FaultKind::join, .node = i});
+    const FaultKind end = random.one_in(4)   ? FaultKind::crash
+                          : random.one_in(3) ? FaultKind::close
+                                             : FaultKind::leave;
+    const Duration stays = microseconds(static_cast<std::int64_t>(100 + random.below(8000)));
+    plan.faults.push_back({.at = at + stays, .kind = end, .node = i});
+  }
+}
+
+void draw_comings_and_goings(Plan& plan) {
+  Prng random{plan.seed, 17};
+  if (random.one_in(2)) return;
+  for (std::uint64_t i = 1 + random.below(3); i > 0; --i) {
+    const Time at =
+        Time{} + milliseconds(2) + microseconds(static_cast<std::int64_t>(random.below(25'000)));
+    const auto node = static_cast<std::uint32_t>(random.below(plan.nodes));
+    const auto other = static_cast<std::uint32_t>(random.below(plan.nodes));
+    const Duration lasts = microseconds(static_cast<std::int64_t>(100 + random.below(12'000)));
+    const std::uint64_t kind = random.below(5);
+    if (kind == 0 && plan.visitors == 0) {
+      draw_storm(plan, random, at);
+    } else {
+      constexpr std::array kKinds{FaultKind::leave, FaultKind::restart_coordinator, FaultKind::leave,
+                                  FaultKind::close, FaultKind::break_connection};
+      plan.faults.push_back({at, kKinds[kind], node, other, lasts});
+      // Its place is taken by another, sometimes.
+      if (random.one_in(2))
+        plan.faults.push_back({.at = at + lasts, .kind = FaultKind::join, .node = node});
+    }
+  }
+}
+
+}  // namespace
 
 Plan draw_plan(std::uint64_t seed) {
   Prng random{seed, 7};
@@ -61,6 +108,7 @@ Plan draw_plan(std::uint64_t seed) {
       plan.faults.push_back(heal);
     }
   }
+  draw_comings_and_goings(plan);
   std::stable_sort(plan.faults.begin(), plan.faults.end(),
                    [](const Fault& a, const Fault& b) { return a.at < b.at; });
   return plan;
@@ -76,6 +124,7 @@ std::string describe(const Plan& plan) {
       plan.near_wrap   ? ", tickets about to wrap"
       : plan.old_claim ? ", an old claim"
                        : "");
+  if (plan.visitors > 0) text += fmt::format(", {} visitors", plan.visitors);
   if (plan.delayed_one_in > 0) text += fmt::format(", 1 chain in {} delayed", plan.delayed_one_in);
   if (plan.unknown_one_in > 0) text += fmt::format(", 1 outcome in {} unknown", plan.unknown_one_in);
   return text;

@@ -23,7 +23,13 @@ enum class FaultKind : std::uint8_t {
   restart_memory,   // a memory node restarts, with zeroes or with garbage in its memory
   join,             // a compute node comes, in the place of one that died or anew
   spurious_reset,   // somebody resets a lock for nothing
+  // Drawn apart from those above, so that the seeds without them mean what they always meant.
+  restart_coordinator,  // it is away for a while, and forgets nothing
+  leave,                // a compute node's clients end what they are at, then it leaves
+  close,                // a compute node ends as it is, with locks held and waited for, and says so
+  break_connection,     // between two compute nodes: what is under way comes late, once and in order
 };
+inline constexpr std::uint64_t kFaultKinds = 14;
 std::string_view to_string(FaultKind kind);
 
 struct Fault {
@@ -31,13 +37,14 @@ struct Fault {
   FaultKind kind;
   std::uint32_t node = 0;  // compute node; for restart_memory the memory node
   std::uint32_t other = 0;
-  Duration lasts{};  // pause, restart
+  Duration lasts{};  // pause, restart, broken connection
 };
 
 struct Plan {
   std::uint64_t seed = 1;
   std::uint32_t nodes = 3;
   std::uint32_t nodes_max = 4;  // slots
+  std::uint32_t visitors = 0;   // compute nodes beyond those, which come all at once and go again
   std::uint32_t clients = 2;    // per node
   std::uint32_t workers = 1;    // per node
   std::uint32_t mns = 1;

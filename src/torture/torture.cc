@@ -11,6 +11,7 @@ constexpr std::array kClusterSwitches{
     Switch{"H4", "fence", "a member is removed although the memory nodes still let it in (H5 as well)"},
     Switch{"", "view-before-access", "a member has access before it is in the view"},
     Switch{"", "initialise", "a memory node serves what it finds in its memory"},
+    Switch{"", "lateness", "a coordinator that was away takes its own absence for everybody's silence"},
 };
 
 }  // namespace
@@ -41,6 +42,7 @@ Outcome run(const Plan& plan, LeftOut left_out) {
     cluster.fence = name != "fence";
     cluster.view_before_access = name != "view-before-access";
     cluster.initialise = name != "initialise";
+    cluster.pardon_lateness = name != "lateness";
   } else if (left_out) {
     protocol = cql::kRuleInfos[*left_out - kClusterSwitches.size()].rules;
   }

@@ -11,6 +11,7 @@ struct ClusterRules {
   bool fence = true;
   bool view_before_access = true;
   bool initialise = true;
+  bool pardon_lateness = true;
 };
 
 Outcome run_world(const Plan& plan, const ClusterRules& rules, const cql::Rules& protocol);

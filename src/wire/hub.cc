@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <array>
 
-#include "base/check.h"
 #include "base/futex.h"
 
 namespace declock::wire {
@@ -23,13 +22,11 @@ constexpr Duration kSideBurst = microseconds(30);
 }  // namespace
 
 Hub::Hub(const Secret& secret, Handler& handler, Duration tick)
-    : secret_(secret), handler_(handler), tick_(tick), rung_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  CHECK(rung_ >= 0);
-}
+    : secret_(secret), handler_(handler), tick_(tick), rung_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 Hub::~Hub() {
   if (listener_ >= 0) close(listener_);
-  close(rung_);
+  if (rung_ >= 0) close(rung_);
 }
 
 Result<std::uint16_t, std::string> Hub::listen(const HostPort& at) {
@@ -122,6 +119,7 @@ void Hub::run() {
       accepted_ -= entry.second->dialled ? 0 : 1;
       return true;
     });
+    handler_.on_turn();
     wait(next_tick);
   }
   // What was said last is sent, if it can be without waiting.
@@ -174,6 +172,14 @@ void Hub::accept_all(Time now) {
       const bool full = errno == EMFILE || errno == ENFILE;
       if (full) accept_from_ = now + milliseconds(100);
       return;
+    }
+    if (is_among_the_last(descriptor, kSpareDescriptors)) {
+      const std::string full = Session::full();
+      (void)!::send(descriptor, full.data(), full.size(), MSG_NOSIGNAL);  // there is room for so little
+      const std::string who = peer_name(descriptor);
+      close(descriptor);
+      handler_.on_down(++last_, who + " was refused: this process " + no_descriptors_left(), true);
+      continue;
     }
     auto line = std::make_unique<Line>();
     line->connection.emplace(descriptor, Session{Role::server, secret_});

@@ -29,6 +29,8 @@ class Hub {
     // One line that names the peer. `refused`: one of the two did not want the other, and that will not change.
     virtual void on_down(LineId line, const std::string& why, bool refused) = 0;
     virtual void on_tick(Time now) = 0;
+    // Everything that had come in was told; now the loop may wait.
+    virtual void on_turn() {}
   };
   // Something else that the loop looks after.
   class Side {
@@ -43,6 +45,9 @@ class Hub {
   Hub(const Hub&) = delete;
   Hub& operator=(const Hub&) = delete;
   ~Hub();
+
+  // False: there was no descriptor left for it.
+  bool is_open() const { return rung_ >= 0; }
 
   // Before run(), or from the loop:
   void set_tick(Duration tick) { tick_ = tick; }
@@ -68,6 +73,8 @@ class Hub {
   static constexpr Duration kHandshakeMax = seconds(5);
   static constexpr std::size_t kUnsentMax = 16 << 20;
   static constexpr std::size_t kAcceptedMax = 4096;
+  // Descriptors that are left to others in this process: whoever comes when there are no more is told so.
+  static constexpr int kSpareDescriptors = 64;
 
  private:
   struct Line {

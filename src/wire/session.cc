@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "wire/bytes.h"
+#include "wire/socket.h"
 
 namespace declock::wire {
 namespace {
@@ -18,6 +19,7 @@ constexpr std::size_t kLengthBytes = 4;
 constexpr std::size_t kTagBytes = crypto_aead_chacha20poly1305_IETF_ABYTES;
 constexpr std::string_view kMagicOfClient = "DecLockC";
 constexpr std::string_view kMagicOfServer = "DecLockS";
+constexpr std::string_view kMagicOfFull = "DecLockF";
 constexpr std::size_t kGreetingBytes = kMagicOfClient.size() + 4;
 
 constexpr std::string_view kOtherSecret = "has another secret; use the same secret file on all nodes";
@@ -75,6 +77,12 @@ Session::Session(Role role, const Secret& secret, std::uint32_t version)
   }
 }
 
+std::string Session::full() {
+  std::string said;
+  Writer{said}.bytes(kMagicOfFull).u32(kVersion);
+  return said;
+}
+
 void Session::greet() {
   Writer{outgoing_}.bytes(magic_of(role_)).u32(version_);
 }
@@ -103,8 +111,10 @@ Result<void, std::string> Session::feed(std::string_view bytes) {
     incoming_.append(bytes.substr(0, taken));
     bytes.remove_prefix(taken);
     // At its first wrong byte: a stranger may wait for an answer before it sends more.
-    const std::string_view magic = magic_of(other(role_));
-    if (stage_ == Stage::greeting && !magic.starts_with(incoming_.substr(0, magic.size()))) {
+    const std::string_view begins{incoming_.data(), std::min(incoming_.size(), kMagicOfFull.size())};
+    const bool is_known = magic_of(other(role_)).starts_with(begins) ||
+                          (role_ == Role::client && kMagicOfFull.starts_with(begins));
+    if (stage_ == Stage::greeting && !is_known) {
       error_ = "is not a DecLock peer; check the host and the port";
     } else if (incoming_.size() == wanted()) {
       error_ = take_message();
@@ -136,7 +146,7 @@ std::string Session::take_message() {
 
 std::string Session::take_greeting() {
   Reader reader{incoming_};
-  reader.bytes(magic_of(role_).size());
+  if (reader.bytes(magic_of(role_).size()) == kMagicOfFull) return no_descriptors_left();
   const std::uint32_t version = reader.u32();
   // The client's greeting is out already.
   if (role_ == Role::server) greet();

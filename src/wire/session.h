@@ -9,7 +9,7 @@
 // A proof is a hash, keyed with the secret, of who proves, the version and both nonces: both are fresh, so an old one is
 // worth nothing. The server proves itself first. A client that does not believe it answers with zeros: that tells the
 // server what is wrong, and tells an impostor nothing about the secret. Who speaks another version answers with
-// its own and stops, so both sides know.
+// its own and stops, so both sides know. A server that has no room answers with "DecLockF" and its version.
 //
 // A frame is its length (u32), then its bytes and a tag of 16, encrypted with ChaCha20-Poly1305. There is a key for
 // each direction, made as the proofs are; the nonce is the number of the frame, and the length is authenticated too.
@@ -30,7 +30,7 @@
 
 namespace declock::wire {
 
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::size_t kFrameMax = 1 << 20;
 
 enum class Role : std::uint8_t { client, server };
@@ -49,6 +49,9 @@ class Session {
   // What has arrived, in pieces of any size. An error is one line that says what the peer does, without its name
   // ("has another secret; ..."); then the session is over, and every later call gives the same.
   Result<void, std::string> feed(std::string_view bytes);
+
+  // What a server says that has no room for a session.
+  static std::string full();
 
   // The frames that have arrived, in order; also those from before an error. What waits here is bounded by what the
   // owner feeds before it takes them.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -136,6 +137,26 @@ Result<int, std::string> connect_to(const HostPort& at) {
 
 int accept_from(int listener) {
   return accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+}
+
+bool is_among_the_last(int descriptor, int spare) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+  const auto all = static_cast<std::int64_t>(limit.rlim_cur);
+  return descriptor >= all - std::min<std::int64_t>(spare, all / 4);
+}
+
+bool few_descriptors_left(int spare) {
+  const int next = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (next < 0) return true;
+  const bool few = is_among_the_last(next, spare);
+  close(next);
+  return few;
+}
+
+std::string no_descriptors_left() {
+  return "has too many files open; raise its limit (ulimit -n, or LimitNOFILE= of its service), or use "
+         "fewer compute nodes or workers";
 }
 
 std::uint16_t local_port(int descriptor) {

@@ -33,6 +33,13 @@ Result<int, std::string> connect_to(const HostPort& at);
 // the newcomer goes on waiting, so a loop should close something, or sleep, before it polls the listener again.
 int accept_from(int listener);
 
+// Numbers are given out from the lowest: with this one open, fewer than `spare` are left to this process, or a quarter of
+// all if that is less.
+bool is_among_the_last(int descriptor, int spare);
+bool few_descriptors_left(int spare);
+// For a person, behind who it is: what to do about that.
+std::string no_descriptors_left();
+
 // Of a socket that has one.
 std::uint16_t local_port(int descriptor);
 // "host:port" with the address in digits; "an unknown peer" if it is not connected over TCP.

@@ -404,5 +404,18 @@ TEST(SharedMutexProcesses, AHolderThatIsKilledIsFollowedByTheNext) {
   EXPECT_TRUE(cluster.close());
 }
 
+TEST_F(SharedMutexTest, UnlockingWhatNobodyHoldsEndsTheProgramWithASentence) {
+  SharedMutex orders = cluster.shared_mutex("orders");
+  const std::uint64_t word = 0;
+  EXPECT_DEATH(orders.unlock(), "the lock 'orders' was unlocked, but nobody holds it exclusively");
+  EXPECT_DEATH(orders.unlock_shared(), "the lock 'orders' was unlocked, but nobody holds it shared");
+  EXPECT_DEATH((void)orders.unlock_checked(), "'orders' was unlocked, but");
+  EXPECT_DEATH((void)orders.write_and_unlock({}, {&word, 1}), "'orders' was unlocked, but");
+  EXPECT_DEATH((void)orders.token(), "'orders' was asked for a token, but nobody holds it");
+  orders.lock();
+  orders.unlock();
+  EXPECT_DEATH(orders.unlock(), "'orders' was unlocked, but") << "once is enough";
+}
+
 }  // namespace
 }  // namespace declock::api

@@ -123,7 +123,7 @@ TEST_F(Cli, TortureTellsHowToSeeAViolationAgain) {
   EXPECT_NE(outcome.out.find("joins as slot"), std::string::npos) << "the story";
   EXPECT_NE(outcome.out.find("again: declock torture --seeds "), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.out.find(" --without initialise"), std::string::npos);
-  EXPECT_EQ(run("torture --seeds 1..50 --without fence").status, 4);
+  EXPECT_EQ(run("torture --seeds 1..500 --without gap").status, 4);
 }
 
 TEST_F(Cli, BenchSurvivesAKill) {
@@ -217,7 +217,15 @@ TEST_F(Cli, RefusesFaultsThatMakeNoSense) {
   expect_refused(kQuick + "--lock declock-pf --kill cn:2@1ms", "there are 2");
   expect_refused(kQuick + "--lock declock-pf --kill cn:1@1s", "--duration");
   expect_refused(kQuick + "--lock declock-pf --kill 1", "cn:N@TIME");
-  expect_refused("explore --lock declock-pf --faults 1", "--lock cql");
+  for (const char* mishap :
+       {"faults", "resets", "breaks", "restarts", "losses", "repeats", "joins", "heirs"}) {
+    expect_refused(std::string{"explore --lock dslr --"} + mishap + " 1", "declock- locks");
+  }
+  expect_refused("explore --lock dslr --at-once", "--at-once is for");
+  expect_refused("explore --program 'w;w' --at-once --breaks 1", "--at-once is for");
+  expect_refused("explore --program 'w;w' --joins 2", "--joins 2 is too many");
+  expect_refused("explore --program 'w;w' --heirs 2", "--heirs 2 is too many");
+  expect_refused("explore --program 'w;w;w' --joins 1 --heirs 1", "one of them");
   expect_refused("explore --program W --lock cql", "declock- locks");
 }
 

@@ -6,11 +6,13 @@
 
 #include <csignal>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "cli/runner.h"
+#include "member_shm/slot_lock.h"
 #include "shm/cluster.h"
 #include "support/soon.h"
 
@@ -136,6 +138,8 @@ TEST_F(ShmCli, TheDemoComparesAndRecovers) {
 TEST_F(ShmCli, TheDoctorFindsThisMachineWell) {
   const Outcome well = run("doctor");
   EXPECT_EQ(well.status, 0) << well.out;
+  EXPECT_NE(well.out.find("log"), std::string::npos)
+      << "it says what becomes of files at log-out: " << well.out;
   const Outcome unwell = run("doctor --dir " + (folder_ / "nowhere").string());
   EXPECT_EQ(unwell.status, 2);
   EXPECT_NE(unwell.out.find("mend it:"), std::string::npos);
@@ -165,6 +169,47 @@ TEST_F(ShmCli, ClustersAreListedInspectedAndRemoved) {
   EXPECT_EQ(run("shm remove mine" + where).status, 2);
   expect_refused("shm", "list, inspect, remove");
   expect_refused("shm inspect", "NAME");
+}
+
+// What a message tells one to remove can be removed, unless somebody uses it.
+TEST_F(ShmCli, ADamagedClusterIsRemovedUnlessItIsInUse) {
+  const fs::path folder = folder_ / "shm";
+  fs::create_directory(folder);
+  const std::string where = " --dir " + folder.string();
+  const auto damage = [&](const std::string& file, std::size_t at, const std::string& with) {
+    std::fstream out{folder / file, std::ios::binary | std::ios::in | std::ios::out};
+    out.seekp(static_cast<std::streamoff>(at));
+    out << with;
+  };
+  shm::ClusterConfig config;
+  config.name = "mine";
+  config.directory = folder;
+  config.mns = 2;
+  config.mn_bytes = 8000;
+  const std::vector<std::pair<std::string, std::function<void()>>> damages{
+      {"is damaged", [&] { fs::resize_file(folder / "declock-mine", 5000); }},
+      {"makes no sense", [&] { damage("declock-mine", 32, std::string(16, '\xFF')); }},
+      {"format version", [&] { damage("declock-mine", 8, "\x09"); }},
+      {"is damaged", [&] { fs::resize_file(folder / "declock-mine.mn1", 5000); }},
+      {"another cluster", [&] { damage("declock-mine.mn1", 24, "other"); }}};
+  for (const auto& [why, how] : damages) {
+    ASSERT_TRUE(shm::Cluster::open_or_create(config));
+    how();
+    const Outcome inspect = run("shm inspect mine" + where);
+    EXPECT_NE(inspect.err.find(why), std::string::npos) << inspect.err;
+    EXPECT_NE(inspect.err.find("remove"), std::string::npos) << inspect.err;
+    const Outcome removed = run("shm remove mine" + where);
+    EXPECT_EQ(removed.status, 0) << why << ": " << removed.err;
+    EXPECT_TRUE(fs::is_empty(folder)) << why;
+    for (const auto& left : fs::directory_iterator{folder}) fs::remove(left);
+  }
+  ASSERT_TRUE(shm::Cluster::open_or_create(config));
+  auto user = member::SlotLock::open(folder / "declock-mine");
+  ASSERT_TRUE(user && user->try_take(Slot{3}));
+  damages[0].second();
+  const Outcome refused = run("shm remove mine" + where);
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_NE(refused.err.find("in use"), std::string::npos) << refused.err;
 }
 
 TEST_F(ShmCli, RefusesWhatARealFabricCannotDo) {

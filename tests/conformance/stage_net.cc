@@ -1,12 +1,17 @@
 // The memory node is a process, and so is a victim. Every other node is a thread with a slot of its own.
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "conformance/stages.h"
@@ -19,6 +24,49 @@ namespace declock::conformance {
 namespace {
 
 constexpr std::size_t kBytes = 1 << 16;
+
+std::uint16_t port_of(int (*name)(int, sockaddr*, socklen_t*), int socket) {
+  sockaddr_in address{};
+  socklen_t size = sizeof address;
+  const bool known = name(socket, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  return known && address.sin_family == AF_INET ? ntohs(address.sin_port) : 0;
+}
+
+// A connection of this process, which is several compute nodes.
+struct Connection {
+  std::uint16_t peer;    // the port
+  bool between_workers;  // of compute nodes: one end is where one of them listens
+};
+
+// As a firewall does that has forgotten them: what is under way is lost, and both ends find out. How many there were.
+std::size_t reset_connections(const std::function<bool(const Connection&)>& which) {
+  std::vector<int> sockets;
+  std::set<std::uint16_t> listening;
+  for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+    const int descriptor = std::stoi(entry.path().filename());
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0) continue;
+    if (listens != 0) {
+      listening.insert(port_of(getsockname, descriptor));
+    } else {
+      sockets.push_back(descriptor);
+    }
+  }
+  // The kernel tells both ends, as it does when a reset arrives.
+  std::string ports;
+  std::size_t count = 0;
+  for (const int socket : sockets) {
+    const std::uint16_t peer = port_of(getpeername, socket);
+    const std::uint16_t own = port_of(getsockname, socket);
+    const bool between = listening.contains(peer) || listening.contains(own);
+    if (peer == 0 || listening.contains(own) || !which({peer, between})) continue;
+    ports += fmt::format("{}sport = :{}", count == 0 ? "" : " or ", own);
+    count += 1;
+  }
+  const std::string command = fmt::format("ss -K '{}' >/dev/null 2>&1", ports);
+  return count > 0 && std::system(command.c_str()) == 0 ? count : 0;
+}
 
 class NetStage final : public Stage {
  public:
@@ -37,19 +85,23 @@ class NetStage final : public Stage {
 
   void run(std::vector<Script> scripts) override {
     start_memory_node();
-    const pid_t killed = victim_ ? start_process(scripts[victim_->node]) : 0;
+    const bool kills = victim_ && !victim_->lives;
+    const pid_t killed = kills ? start_process(scripts[victim_->node]) : 0;
     std::vector<std::unique_ptr<member::NetNode>> joined;  // all are there before the first begins
-    for (std::size_t i = 0; i < scripts.size(); ++i) joined.push_back(is_victim(i) ? nullptr : join(i));
+    for (std::size_t i = 0; i < scripts.size(); ++i)
+      joined.push_back(kills && victim_->node == i ? nullptr : join(i));
     {
       std::vector<std::jthread> threads;
       for (std::size_t i = 0; i < scripts.size(); ++i) {
         if (joined[i] == nullptr) continue;
         threads.emplace_back([&, i] { play(*joined[i], scripts[i]); });
       }
+      while (victim_ && !victim_->when()) usleep(100);  // bounded by the test's own time
       if (killed != 0) {
-        while (!victim_->when()) usleep(100);  // bounded by the test's own time
         kill(killed, SIGKILL);
         waitpid(killed, nullptr, 0);
+      } else if (victim_) {
+        joined[victim_->node]->fall_silent();
       }
     }
     for (auto& node : joined) {
@@ -64,9 +116,20 @@ class NetStage final : public Stage {
   }
   void set_victim(Victim victim) override { victim_ = std::move(victim); }
 
- private:
-  bool is_victim(std::size_t i) const { return victim_ && victim_->node == i; }
+  bool can(Can what) const override {
+    const bool tcp = network_.network == net::Network::tcp && geteuid() == 0;  // who may break connections
+    return what == Can::remove_the_living || tcp;
+  }
+  void break_memory() override {
+    (void)reset_connections([this](const Connection& c) {
+      return !c.between_workers && c.peer != config_.coordinator.port;
+    });
+  }
+  std::size_t break_peers() override {
+    return reset_connections([](const Connection& c) { return c.between_workers; });
+  }
 
+ private:
   // For one run: its lease is another if there is a victim.
   void start_memory_node() {
     end_memory_node();

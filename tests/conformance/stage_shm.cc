@@ -1,5 +1,6 @@
 // Every node is a thread with a slot of its own, but a victim is a process.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,21 @@
 
 namespace declock::conformance {
 namespace {
+
+// The nodes' threads each on another, as far as there are several: whoever shares one with its partner, operations
+// being as short as they are, never meets it at work.
+void stay_on_a_processor(std::size_t node) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  std::vector<int> processors;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &allowed)) processors.push_back(i);
+  }
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(processors[node % processors.size()], &one);
+  (void)sched_setaffinity(0, sizeof one, &one);
+}
 
 class ShmStage final : public Stage {
  public:
@@ -37,7 +53,10 @@ class ShmStage final : public Stage {
       std::vector<std::jthread> threads;
       for (std::size_t i = 0; i < scripts.size(); ++i) {
         if (joined[i] == nullptr) continue;
-        threads.emplace_back([&, i] { play(*joined[i], scripts[i]); });
+        threads.emplace_back([&, i] {
+          stay_on_a_processor(i);
+          play(*joined[i], scripts[i]);
+        });
       }
       if (killed != 0) {
         while (!victim_->when()) usleep(100);  // bounded by the test's own time

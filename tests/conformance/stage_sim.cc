@@ -16,7 +16,7 @@ class SimStage final : public Stage {
       : engine_(noisy_nic(), 1, 1),
         cluster_(engine_, {.slots = nodes, .workers = 1, .lease = milliseconds(1)}) {
     for (std::uint32_t i = 0; i < nodes; ++i) {
-      sim::SimWorker& worker = engine_.add_worker({}, sim::Party{i + 1});
+      sim::SimWorker& worker = engine_.add_worker({}, party(i));
       endpoints_.push_back(&engine_.add_endpoint(worker));
       memberships_.push_back(cluster_.join(endpoints_[i]->id(), worker));
     }
@@ -38,8 +38,12 @@ class SimStage final : public Stage {
     const Time latest = engine_.now() + seconds(20);
     while (!all_done() && engine_.now() < latest) {
       if (victim_ && victim_->when()) {
-        tasks[victim_->node].reset();
-        memberships_[victim_->node].reset();
+        if (victim_->lives) {
+          engine_.cut(party(victim_->node), sim::kCoordinator);
+        } else {
+          tasks[victim_->node].reset();
+          memberships_[victim_->node].reset();
+        }
         victim_.reset();
       }
       ASSERT_TRUE(engine_.step());
@@ -49,7 +53,21 @@ class SimStage final : public Stage {
   std::uint64_t look(std::uint64_t offset) override { return engine_.memory(MnId{0}).load(offset); }
   void set_victim(Victim victim) override { victim_ = std::move(victim); }
 
+  bool can(Can) const override { return true; }
+  void break_memory() override {
+    engine_.set_mishaps({.delay = microseconds(30), .unknown_one_in = 3});
+  }
+  std::size_t break_peers() override {
+    for (std::size_t i = 1; i < endpoints_.size(); ++i) engine_.cut(party(i - 1), party(i));
+    return endpoints_.size() - 1;
+  }
+  void mend() override {
+    engine_.set_mishaps({});
+    engine_.heal();
+  }
+
  private:
+  static sim::Party party(std::size_t node) { return sim::Party{static_cast<std::uint32_t>(node) + 1}; }
   static sim::NicModel noisy_nic() {
     sim::NicModel nic;
     nic.torn_read_one_in = 3;

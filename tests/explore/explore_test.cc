@@ -11,10 +11,11 @@ namespace declock::explore {
 namespace {
 
 Survey explore(const std::string& program, QueueLayout layout = QueueLayout::owner,
-               LeftOut left_out = {}, SearchLimits limits = {}) {
+               const Protocol& protocol = {}, SearchLimits limits = {}, const char* lock = "cql") {
   Scenario scenario;
+  scenario.lock = lock;
   scenario.layout = layout;
-  scenario.left_out = left_out;
+  scenario.protocol = protocol;
   const auto programs = parse_programs(program);
   EXPECT_TRUE(programs);
   return search_all(scenario, *programs, limits, 1);
@@ -40,6 +41,7 @@ struct Mutant {
   const char* rule;
   const char* program;
   Violation::Kind kind;
+  const char* lock = "cql";
 };
 void PrintTo(const Mutant& mutant, std::ostream* out) {
   *out << mutant.rule;
@@ -52,18 +54,19 @@ constexpr Mutant kMutants[] = {
     {"writers-counted", "wr;r", Violation::Kind::hang},
     {"ticket-match", "w;w;w", Violation::Kind::order},
     {"passed-ticket", "ww;rr;r", Violation::Kind::hang},
+    {"leave-behind-readers", "w;W;r", Violation::Kind::mutual_exclusion, "declock-slack"},
 };
 
 class LeftOutRule : public testing::TestWithParam<Mutant> {};
 
 TEST_P(LeftOutRule, IsMissed) {
-  const auto [name, program, kind] = GetParam();
-  const auto rule = find_rule(name);
-  ASSERT_TRUE(rule);
-  const Survey mutated = explore(program, QueueLayout::owner, *rule);
+  const auto [name, program, kind, lock] = GetParam();
+  const auto mutant = leave_out(name);
+  ASSERT_TRUE(mutant);
+  const Survey mutated = explore(program, QueueLayout::owner, *mutant, {}, lock);
   ASSERT_TRUE(mutated.last.violation);
   EXPECT_EQ(mutated.last.violation->kind, kind) << mutated.last.violation->text;
-  const Survey whole = explore(program);
+  const Survey whole = explore(program, QueueLayout::owner, {}, {}, lock);
   EXPECT_TRUE(whole.last.complete && !whole.last.violation);
 }
 #ifdef NDEBUG
@@ -210,58 +213,6 @@ INSTANTIATE_TEST_SUITE_P(Locks, Impatient,
                                          Other{"declock-slack", "ew+x;w"}, Other{"declock-tf", "W+e;x"},
                                          Other{"declock-pf", "W;e;w"}));
 
-// Failures at every moment, on the production code.
-struct Failing {
-  const char* program;
-  unsigned faults;
-  unsigned resets;
-  unsigned joins;
-};
-void PrintTo(const Failing& failing, std::ostream* out) {
-  *out << failing.program << " " << failing.faults << failing.resets << failing.joins;
-}
-
-Survey explore_failing(const Failing& failing, const char* without = nullptr) {
-  Scenario scenario;
-  scenario.faults = failing.faults;
-  scenario.resets = failing.resets;
-  scenario.joins = failing.joins;
-  if (without != nullptr && std::string_view{without} == "fence") {
-    scenario.fence = false;
-  } else if (without != nullptr) {
-    scenario.left_out = *find_rule(without);
-  }
-  return search_all(scenario, *parse_programs(failing.program), {}, 1);
-}
-
-class CleanWhenFailing : public testing::TestWithParam<Failing> {};
-
-TEST_P(CleanWhenFailing, UnderEveryInterleaving) {
-  const Survey survey = explore_failing(GetParam());
-  EXPECT_TRUE(survey.last.complete);
-  EXPECT_FALSE(survey.last.violation) << survey.last.violation->text;
-}
-INSTANTIATE_TEST_SUITE_P(Small, CleanWhenFailing, testing::Values(Failing{"x;x", 1, 0, 0}));
-
-#ifdef NDEBUG
-INSTANTIATE_TEST_SUITE_P(InRelease, CleanWhenFailing,
-                         testing::Values(Failing{"xx;x", 1, 0, 0}, Failing{"x;x", 0, 1, 0},
-                                         Failing{"w;w", 0, 1, 1}));
-
-TEST(WithoutARule, FailuresDoHarm) {
-  const auto kind = [](const Failing& failing, const char* without) {
-    const Survey survey = explore_failing(failing, without);
-    EXPECT_TRUE(survey.last.violation) << without;
-    return survey.last.violation ? survey.last.violation->kind : Violation::Kind::stuck;
-  };
-  EXPECT_EQ(kind({"w;w", 1, 0, 0}, "fence"), Violation::Kind::mutual_exclusion);
-  EXPECT_TRUE(kind({"x;x", 0, 1, 0}, "answer-while-holding") != Violation::Kind::stuck);
-  EXPECT_EQ(kind({"w;w", 0, 1, 1}, "H30"), Violation::Kind::hang);
-  EXPECT_TRUE(kind({"x;x", 0, 1, 0}, "quiet") != Violation::Kind::stuck);
-  EXPECT_TRUE(kind({"x;x", 0, 1, 0}, "drain-self") != Violation::Kind::stuck);
-}
-#endif
-
 #ifdef NDEBUG
 TEST(Ring, LosesAWaiter) {  // H1
   const Survey survey = explore("w;r;rrrw", QueueLayout::ring);
@@ -303,7 +254,7 @@ TEST(Search, StopsWhenTold) {
 
 TEST(Search, ThreadsMakeNoDifference) {
   Scenario scenario;
-  scenario.left_out = *find_rule("H28");
+  scenario.protocol = *leave_out("H28");
   const auto programs = parse_programs("x;x;x");
   const Survey one = search_all(scenario, *programs, {}, 1);
   const Survey many = search_all(scenario, *programs, {}, 4);

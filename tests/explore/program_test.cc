@@ -18,6 +18,7 @@ TEST(Program, AnXStandsForBothUpToRenamingOfClients) {
   EXPECT_EQ(parse_programs("xxx;xxx")->size(), 36u);
   EXPECT_EQ(parse_programs("xx;xx;xx")->size(), 20u);
   EXPECT_EQ(parse_programs("x;x;x;xx")->size(), 16u);
+  EXPECT_EQ(parse_programs("x+x;x")->size(), 8u) << "the clients of a node call in this order";
 }
 
 TEST(Program, SaysWhatIsWrongWithIt) {

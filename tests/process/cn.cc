@@ -1,162 +1,64 @@
 // A compute node under load, until the test tells it to stop, or kills it. Usage: process_cn CLUSTER CONTROL STATION SEED
+// [WORK]
 //
-// CLUSTER is shm:NAME, or tcp:COORDINATOR|MN|SECRETFILE with the memory node that has the locks. If it is taken for dead
-// it joins again.
-//
-// An exclusive section adds one to two words of an object, one after the other, and looks whether anybody came between.
-// If a process is killed in between, the next holder finds the words different and mends them.
+// CLUSTER is shm:NAME, or tcp:COORDINATOR|MN|SECRETFILE with the memory node that has the locks. If it is taken for dead,
+// or the test has told it to close with whatever it holds, it joins again. What clients do is in
+// cn_client.h. WORK is a number of sections, after which the process leaves; 0: for ever. Or "wide": for ever, and with many
+// more locks. Or "hold": they hold one lock or wait for it, and do nothing else.
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdlib>
 #include <deque>
 #include <functional>
 #include <thread>
 
 #include "base/check.h"
-#include "hier/hier.h"
 #include "member_net/net_node.h"
 #include "member_shm/compute_node.h"
 #include "member_zk/coordinator_option.h"
 #include "networks/networks.h"
-#include "process/control.h"
+#include "process/cn_client.h"
 
 namespace declock::process {
 namespace {
 
-class Client {
- public:
-  // `at_work` counts those of this node that are not done.
-  Client(Control& control, Station& station, std::atomic<std::uint32_t>& at_work, MnId mn,
-         Endpoint& endpoint, std::unique_ptr<TimedLockClient> lock, Prng random)
-      : control_(control),
-        station_(station),
-        at_work_(at_work),
-        mn_(mn),
-        endpoint_(endpoint),
-        lock_(std::move(lock)),
-        random_(random) {}
-
-  void start() {
-    task_.emplace(run());
-    task_->start();
-  }
-  bool done() const { return task_->done(); }
-  bool was_evicted() const { return evicted_; }
-  FramePool& frames() { return endpoint_.frames(); }
-
- private:
-  Task<void> run() {
-    while (!control_.stop.load() && !evicted_) {
-      const std::uint64_t which = random_.below(kLocks);
-      const Mode mode = random_.one_in(3) ? Mode::shared : Mode::exclusive;
-      const RemoteAddr lock{mn_, which * kStride};
-      Hold hold;
-      const bool at_once = random_.one_in(2) && lock_->acquire_at_once(lock, mode, hold);
-      if (!at_once) {
-        const Result<Hold> granted = co_await lock_->acquire(lock, mode);
-        if (!granted) {
-          note(granted.error());
-          continue;
-        }
-        hold = *granted;
-      }
-      const Result<void> done =
-          mode == Mode::exclusive ? co_await update(which, hold) : co_await look_twice(which, hold);
-      if (!done) note(done.error());
-      if (!random_.one_in(2) || !lock_->release_at_once(hold)) {
-        const Result<void> released = co_await lock_->release(hold);
-        if (!released) {
-          note(released.error());
-          continue;
-        }
-      }
-      if (!done) continue;
-      if (mode == Mode::exclusive)
-        station_.acknowledged[hold.mn_incarnation % kIncarnations][which].fetch_add(1);
-      station_.operations.fetch_add(1);
-      co_await endpoint_.worker().yield();
-    }
-    at_work_.fetch_sub(1);
-  }
-
-  void note(Errc error) {
-    if (error == Errc::evicted) {
-      evicted_ = true;
-    } else if (error != Errc::mn_restarted) {
-      control_.errors.fetch_add(1);
-    }
-  }
-
-  // Inside the section, sometimes long enough to be killed or stopped there.
-  Task<void> linger() {
-    if (random_.one_in(8))
-      co_await endpoint_.worker().sleep_for(
-          microseconds(static_cast<std::int64_t>(random_.below(300))));
-  }
-
-  // For the memory that the hold is about, and no other.
-  Task<Result<void>> post(Op op, const Hold& hold) {
-    op.incarnation = hold.mn_incarnation;
-    co_return co_await post_until_known(endpoint_, op);
-  }
-
-  Task<Result<void>> update(std::uint64_t which, const Hold& hold) {
-    const RemoteAddr object{mn_, kObjects + 64 * which};
-    std::array<std::uint64_t, 2> words{};
-    Result<void> done = co_await post(Op::read(object, words, Purpose::data), hold);
-    if (!done) co_return done;
-    if (words[0] != words[1]) {
-      control_.repairs.fetch_add(1);
-      words[0] = words[1];
-    }
-    const std::uint64_t next = words[1] + 1;
-    done = co_await post(Op::write(object, {&next, 1}, Purpose::data), hold);
-    if (!done) co_return done;
-    co_await linger();
-    done = co_await post(Op::read(object, words, Purpose::data), hold);
-    if (!done) co_return done;
-    if (words[0] != next || words[1] != next - 1) control_.violations.fetch_add(1);
-    co_return co_await post(Op::write(object + 8, {&next, 1}, Purpose::data), hold);
-  }
-
-  Task<Result<void>> look_twice(std::uint64_t which, const Hold& hold) {
-    const RemoteAddr object{mn_, kObjects + 64 * which};
-    std::array<std::uint64_t, 2> before{};
-    std::array<std::uint64_t, 2> after{};
-    Result<void> done = co_await post(Op::read(object, before, Purpose::data), hold);
-    if (!done) co_return done;
-    co_await linger();
-    done = co_await post(Op::read(object, after, Purpose::data), hold);
-    if (done && before != after) control_.violations.fetch_add(1);
-    co_return done;
-  }
-
-  Control& control_;
-  Station& station_;
-  std::atomic<std::uint32_t>& at_work_;
-  MnId mn_;
-  bool evicted_ = false;
-  Endpoint& endpoint_;
-  std::unique_ptr<TimedLockClient> lock_;
-  Prng random_;
-  std::optional<Task<void>> task_;
-};
-
 // Ends when nothing is under way on this worker and nobody here begins anything: what a node has not done when it leaves
 // nobody does for it.
-Task<void> until_quiet(Worker& worker, const Control& control, const member::Membership& membership,
-                       const std::atomic<std::uint32_t>& at_work, const hier::HierWorker& locks) {
-  while (!membership.evicted() && (!control.stop.load() || at_work.load() > 0 || locks.running() > 0))
-    co_await worker.sleep_for(milliseconds(1));
+Task<void> until_quiet(Worker& worker, Life& life, const member::Membership& membership,
+                       hier::Node& node, const hier::HierWorker& locks) {
+  // Those who only wait are to be seen to do nothing.
+  const Duration pause = milliseconds(life.holds ? 100 : 1);
+  Time counted = worker.now();
+  while (!membership.evicted() && !life.is_closing() &&
+         (life.at_work.load() > 0 || locks.running() > 0)) {
+    co_await worker.sleep_for(pause);
+    if (worker.now() - counted < seconds(1)) continue;
+    counted = worker.now();
+    life.station.records.store(node.records());
+  }
 }
 
+struct Joined {
+  std::unique_ptr<member::Node> node;
+  std::uint32_t memories_before = 0;
+};
 struct Cluster {
   MnId mn{};
-  std::function<Result<std::unique_ptr<member::Node>, std::string>()> join;
+  std::function<Result<Joined, std::string>()> join;
 };
 
-Cluster in_shared_memory(const std::string& name, std::uint64_t seed) {
-  return {MnId{0}, [=]() -> Result<std::unique_ptr<member::Node>, std::string> {
+// Files that were unlinked are followed by others, and the accounts of each are kept apart. The test says how many it has
+// unlinked before it does.
+std::uint32_t memories_before(const shm::Cluster& cluster, const Control& control) {
+  std::atomic_ref<std::uint64_t> which = cluster.word({MnId{0}, kWhichMemory});
+  std::uint64_t found = 0;
+  const std::uint64_t next = control.memories_unlinked.load() + 1;
+  return static_cast<std::uint32_t>((which.compare_exchange_strong(found, next) ? next : found) - 1);
+}
+
+Cluster in_shared_memory(const std::string& name, std::uint64_t seed, const Control& control) {
+  return {MnId{0}, [=, &control]() -> Result<Joined, std::string> {
             member::ComputeNode::Config config;
             config.cluster.name = name;
             config.cluster.members = kMembers;
@@ -166,7 +68,8 @@ Cluster in_shared_memory(const std::string& name, std::uint64_t seed) {
             config.seed = seed;
             auto joined = member::ComputeNode::join(config);
             if (!joined) return Failure{joined.error()};
-            return std::unique_ptr<member::Node>{std::move(*joined)};
+            const std::uint32_t before = memories_before((*joined)->cluster(), control);
+            return Joined{std::move(*joined), before};
           }};
 }
 
@@ -185,15 +88,34 @@ Cluster over_tcp(const std::string& text, std::uint64_t seed) {
     return net::open_transport({net::Network::tcp}, host);
   };
   return {MnId{static_cast<std::uint16_t>(std::stoul(text.substr(mn + 1)))},
-          [config]() -> Result<std::unique_ptr<member::Node>, std::string> {
+          [config]() -> Result<Joined, std::string> {
             auto joined = member::NetNode::join(config);
             if (!joined) return Failure{joined.error()};
-            return std::unique_ptr<member::Node>{std::move(*joined)};
+            return Joined{std::move(*joined)};
           }};
 }
 
-// From joining to leaving, or to being taken for dead. True: it was.
-bool live_once(member::Node& node, MnId mn, Control& control, Station& station, std::uint64_t seed) {
+// Runs the clients of one worker until they and it are done, or the process is to close.
+// `stopping` is a coroutine of the worker, and must be there until nobody runs that any more.
+void run_worker(member::Node& node, std::uint32_t w, Life& life, hier::Node& locks,
+                std::deque<Client>& clients, std::optional<Task<void>>& stopping) {
+  ThreadWorker& worker = node.worker(w);
+  worker.run_until([&] {
+    if (!stopping) {
+      stopping.emplace(until_quiet(worker, life, node.membership(w), locks, locks.worker(w)));
+      stopping->start();
+      for (std::uint32_t i = w; i < kClients; i += kWorkers) clients[i].start();
+    }
+    bool all = stopping->done();
+    for (std::uint32_t i = w; i < kClients; i += kWorkers)
+      all = all && (clients[i].done() || life.is_closing());
+    return all;
+  });
+}
+
+// From joining to leaving, or to being taken for dead, or to closing in the middle of something.
+enum class End : std::uint8_t { left, evicted, closed };
+End live_once(member::Node& node, Life& life, std::uint64_t seed) {
   const LockShape shape{kMembers, kMembers, QueueLayout::owner};
   std::vector<hier::Station> stations;
   for (std::uint32_t w = 0; w < kWorkers; ++w)
@@ -202,59 +124,53 @@ bool live_once(member::Node& node, MnId mn, Control& control, Station& station, 
   {
     hier::Node locks{shape, hier::Policy{}, cql::Options{.patience = milliseconds(5)}, stations};
     std::deque<Client> clients;
-    std::atomic<std::uint32_t> at_work{kClients};
+    life.at_work.store(kClients);
     for (std::uint32_t i = 0; i < kClients; ++i) {
-      clients.emplace_back(control, station, at_work, mn, node.endpoint(i % kWorkers),
-                           locks.client(i % kWorkers), Prng{seed, i});
+      clients.emplace_back(life, i, node.endpoint(i % kWorkers), locks.client(i % kWorkers),
+                           Prng{seed, i});
     }
     for (std::uint32_t w = 0; w < kWorkers; ++w) locks.worker(w).cql().start_patrol();
+    std::array<std::optional<Task<void>>, kWorkers> stopping;
     node.start();
     {
       std::vector<std::jthread> threads;
-      for (std::uint32_t w = 0; w < kWorkers; ++w) {
-        threads.emplace_back([&, w] {
-          ThreadWorker& worker = node.worker(w);
-          std::optional<Task<void>> stopping;
-          worker.run_until([&] {
-            if (!stopping) {
-              stopping.emplace(
-                  until_quiet(worker, control, node.membership(w), at_work, locks.worker(w)));
-              stopping->start();
-              for (std::uint32_t i = w; i < kClients; i += kWorkers) clients[i].start();
-            }
-            bool all = stopping->done();
-            for (std::uint32_t i = w; i < kClients; i += kWorkers) all = all && clients[i].done();
-            return all;
-          });
-        });
-      }
+      for (std::uint32_t w = 0; w < kWorkers; ++w)
+        threads.emplace_back([&, w] { run_worker(node, w, life, locks, clients, stopping[w]); });
     }
     node.stop();
     for (const Client& client : clients) evicted = evicted || client.was_evicted();
     for (std::uint32_t w = 0; w < kWorkers; ++w)
-      station.resets.fetch_add(locks.worker(w).cql().resets().done);
+      life.station.resets.fetch_add(locks.worker(w).cql().resets().done);
   }
-  if (!evicted) node.leave();
-  return evicted;
+  if (evicted) return End::evicted;
+  if (life.is_closing()) return End::closed;  // the others find out
+  node.leave();
+  return End::left;
 }
 
-int main(char** arguments) {
+int main(int count, char** arguments) {
   Control& control = Control::map(arguments[2]);
   Station& station = control.stations[std::strtoul(arguments[3], nullptr, 10)];
   const std::uint64_t seed = std::strtoull(arguments[4], nullptr, 10);
+  const std::string work = count > 5 ? arguments[5] : "0";
+  const std::uint64_t sections = std::strtoull(work.c_str(), nullptr, 10);
   const std::string name = arguments[1];
   const Cluster cluster = name.starts_with("tcp:") ? over_tcp(name.substr(4), seed)
-                                                   : in_shared_memory(name.substr(4), seed);
-  for (std::uint64_t life = 0; !control.stop.load(); ++life) {
+                                                   : in_shared_memory(name.substr(4), seed, control);
+  for (std::uint64_t number = 0; !control.stop.load(); ++number) {
     auto joined = cluster.join();
     if (!joined) {
       fmt::print(stderr, "process_cn: {}\n", joined.error());
       return 2;
     }
-    station.slot.store((*joined)->self().slot.value);
-    station.incarnation.store((*joined)->self().incarnation.value);
-    if (!live_once(**joined, cluster.mn, control, station, seed + (life << 32))) break;
-    station.evictions.fetch_add(1);
+    station.slot.store(joined->node->self().slot.value);
+    station.incarnation.store(joined->node->self().incarnation.value);
+    Life life{control,  station,        cluster.mn,    joined->memories_before,
+              sections, work == "hold", work == "wide"};
+    const End end = live_once(*joined->node, life, seed + (number << 32));
+    joined->node.reset();  // who closes is gone before the test hears of it
+    if (end == End::left) break;
+    (end == End::evicted ? station.evictions : station.closes).fetch_add(1);
   }
   return 0;
 }
@@ -263,5 +179,5 @@ int main(char** arguments) {
 }  // namespace declock::process
 
 int main(int argc, char** argv) {
-  return argc == 5 ? declock::process::main(argv) : 1;
+  return argc >= 5 ? declock::process::main(argc, argv) : 1;
 }

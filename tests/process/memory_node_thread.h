@@ -51,6 +51,7 @@ class MemoryNodeThread {
 
   const wire::HostPort& address() const { return node_->address(); }
   std::span<const std::byte> memory() const { return memory_; }
+  memnode::Snapshot snapshot() const { return node_->snapshot(); }
   std::string log() {
     const std::lock_guard guard{mutex_};
     return log_;

@@ -18,10 +18,7 @@ std::uint64_t inputs() {
 }
 
 ClusterState some_state() {
-  ClusterState state;
-  state.shape.id = 7;
-  state.shape.members = 4;
-  state.incarnations.resize(4);
+  ClusterState state = ClusterState::empty({.id = 7, .members = 4});
   (void)state.join({{"address", 1}, {"another", 2}}, {});
   (void)state.join({{"third", 3}}, {}, "session");
   (void)state.mn_comes(0, "10.0.0.1:7400");
@@ -37,6 +34,7 @@ std::vector<std::string> good_frames() {
           frame_of(Renew{member}),
           frame_of(Fetch{3}),
           frame_of(StateIs{3, some_state()}),
+          frame_of(Changed{3, some_state().change_from(1, {Slot{0}, Slot{3}})}),
           frame_of(Leave{member}),
           frame_of(Left{}),
           frame_of(RegisterMn{1, 7, 1, "10.0.0.3:7400"}),
@@ -91,7 +89,7 @@ TEST(NetFuzz, EveryMessageIsReadAsItIsOrRefused) {
   for (const std::string& frame : good) {
     const bool understood =
         dispatch<Join, Joined, Renew, Fetch, StateIs, Leave, Left, RegisterMn, Registered, RenewMn,
-                 Fence, Fenced, Attach, Attached, Relay, Allocate, Allocated, Refused>(
+                 Fence, Fenced, Attach, Attached, Relay, Allocate, Allocated, Refused, Changed>(
             frame, [](const auto&) {});
     EXPECT_TRUE(understood) << static_cast<int>(frame[0]);
   }
@@ -103,7 +101,7 @@ TEST(NetFuzz, EveryMessageIsReadAsItIsOrRefused) {
     understood += reads<Join>(frame) + reads<Joined>(frame) + reads<StateIs>(frame) +
                   reads<RegisterMn>(frame) + reads<Registered>(frame) + reads<Attach>(frame) +
                   reads<Relay>(frame) + reads<Allocate>(frame) + reads<Fenced>(frame) +
-                  reads<Refused>(frame);
+                  reads<Refused>(frame) + reads<Changed>(frame);
   }
   EXPECT_GT(understood, 0u) << "the mutations never reach far";
 }
@@ -114,7 +112,7 @@ TEST(NetFuzz, ACoordinatorSurvivesWhateverItIsTold) {
   shape.members = 4;
   shape.lease = milliseconds(20);
   auto server = CoordinatorServer::open(
-      shape, {}, [](wire::LineId, const std::string&) {}, [](const std::string&) {}, Time{});
+      shape, {}, [](wire::LineId, const std::string&) {}, [](const std::string&) {});
   ASSERT_TRUE(server);
   const std::vector<std::string> good = good_frames();
   Prng random{2, 0};
@@ -123,14 +121,35 @@ TEST(NetFuzz, ACoordinatorSurvivesWhateverItIsTold) {
     now = now + microseconds(static_cast<std::int64_t>(random.below(2000)));
     const wire::LineId line = 1 + random.below(8);
     const std::string& frame = good[random.below(good.size())];
-    (void)(*server)->on_frame(line, random.one_in(2) ? frame : mutated(frame, random), now);
+    (void)(*server)->on_frame(line, random.one_in(2) ? frame : mutated(frame, random));
     if (random.one_in(20)) (*server)->on_down(line);
     if (random.one_in(10)) (*server)->on_tick(now);
+    if (random.one_in(3)) (*server)->flush();
     if (i % 64 == 0) {
       ASSERT_TRUE((*server)->state().is_valid()) << i;
     }
   }
   EXPECT_TRUE((*server)->state().is_valid());
+}
+
+TEST(NetFuzz, AStateThatIsChangedStaysOneOfACluster) {
+  Prng random{3, 0};
+  std::uint64_t applied = 0;
+  const ClusterState before = some_state();
+  const std::string good =
+      frame_of(Changed{0, before.change_from(before.number, {Slot{0}, Slot{1}, Slot{2}})});
+  for (std::uint64_t i = 0; i < inputs(); ++i) {
+    ClusterState state = before;
+    (void)dispatch<Changed>(mutated(good, random), [&](const Changed& changed) {
+      const bool done = state.apply(changed.change);
+      applied += done ? 1 : 0;
+      if (!done) {
+        EXPECT_EQ(to_bytes(state), to_bytes(before));
+      }
+    });
+    ASSERT_TRUE(state.is_valid()) << i;
+  }
+  EXPECT_GT(applied, 0u) << "the mutations never reach far";
 }
 
 TEST(NetFuzz, AnAddressFromTheNetworkIsCheckedBeforeItIsUsed) {

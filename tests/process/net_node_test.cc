@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <cstring>
@@ -158,7 +159,7 @@ TEST(NetNode, AMemberThatIsNotHeardOfIsEvictedAndToldSo) {
   EXPECT_TRUE(mn.logs("removed the compute node in slot 0"));
   auto next = NetNode::join(config_for(mn));
   ASSERT_TRUE(next) << next.error();
-  EXPECT_GT((*next)->self().incarnation.value, (*node)->self().incarnation.value);
+  EXPECT_NE((*next)->self(), (*node)->self());
   (*next)->leave();
 }
 
@@ -229,7 +230,7 @@ TEST(NetNode, WhoLeavesIsHeardToTheLastWord) {
 class FakeCoordinator : public member::ComputeLink {
  public:
   explicit FakeCoordinator(Events& events) : events_(events) {
-    state_.incarnations.resize(state_.shape.members);
+    state_ = member::ClusterState::empty(state_.shape);
   }
   void fetch(std::uint64_t) override {}
   void leave() override { events_.on_left(); }
@@ -277,6 +278,31 @@ TEST(NetNode, HearsOfThoseWhoJoinedWhileItWasBeingBuilt) {
   (*node)->leave();
 }
 
+TEST(NetNode, WithoutDescriptorsItCannotBeOpenedAndSaysSo) {
+  const auto join = [] {
+    return NetNode::join(config_with([](wire::Hub&, member::ComputeLink::Events& events) {
+      return std::make_unique<EagerCoordinator>(events);
+    }));
+  };
+  ASSERT_TRUE(join());  // what is loaded once is there
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::vector<std::string> errors;
+  for (rlim_t more = 0;; ++more) {  // until there are enough
+    const int next = dup(0);
+    close(next);
+    const rlimit few{static_cast<rlim_t>(next) + more, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    const auto node = join();
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    if (node) break;
+    EXPECT_FALSE(node.error().empty());
+    errors.push_back(node.error());
+  }
+  EXPECT_NE(errors.front().find("too many files open"), std::string::npos) << "the hub's";
+  EXPECT_NE(errors.back().find("too many files open"), std::string::npos) << "a worker's";
+}
+
 // Takes the node for dead before that can have reached its memory node; the second time it refuses it.
 class HastyCoordinator final : public FakeCoordinator {
  public:
@@ -315,13 +341,50 @@ TEST(NetNode, AFullClusterRefusesOneMoreAndSaysWhatToDo) {
   (*third)->leave();
 }
 
+// The only free slot changes hands while somebody who stays must say each time that it knows.
+TEST(NetNode, ASlotChangesHandsAsSoonAsEveryWorkerKnows) {
+  MemoryNodeThread mn{1 << 16, seconds(20), 2};
+  member::NetNodeConfig config = config_for(mn);
+  config.patience = kHangs;
+  config.workers = config.endpoints = 2;
+  auto stays = NetNode::join(config);
+  ASSERT_TRUE(stays) << stays.error();
+  (*stays)->start();
+  for (std::uint32_t i = 1; i <= 20; ++i) {
+    auto comes = NetNode::join(config);
+    ASSERT_TRUE(comes) << comes.error();
+    EXPECT_EQ((*comes)->self().slot.value, 1u);
+    EXPECT_EQ((*comes)->self().incarnation.value, i);
+    (*comes)->leave();
+  }
+  (*stays)->stop();
+  (*stays)->leave();
+}
+
+// Which takes its loop longer than the lease. Compute nodes may be late themselves here, and be taken for dead.
+TEST(NetNode, AMemoryNodeDoesNotTakeItselfForDeadInAStormOfJoins) {
+  constexpr std::uint32_t kMany = 60;
+  MemoryNodeThread mn{1 << 16, milliseconds(40), kMany};
+  std::vector<std::unique_ptr<NetNode>> nodes(kMany);
+  {
+    std::vector<std::jthread> joining;
+    for (std::uint32_t i = 0; i < kMany; ++i) {
+      joining.emplace_back([&, i] {
+        auto node = NetNode::join(config_for(mn));
+        if (node) nodes[i] = std::move(*node);
+      });
+    }
+  }
+  EXPECT_EQ(mn.log().find("memory node 0 is gone"), std::string::npos) << mn.log();
+}
+
 // Of memory nodes: does with one, at each of its ticks, what the test says.
 class Whim final : public member::MemoryLink {
  public:
   using OnTick = std::function<void(int tick, Events&, member::ClusterState&)>;
   Whim(Events& events, OnTick on_tick, std::vector<std::uint32_t>& registered)
       : events_(events), on_tick_(std::move(on_tick)), registered_(registered) {
-    state_.incarnations.resize(state_.shape.members);
+    state_ = member::ClusterState::empty(state_.shape);
   }
   void register_as(std::uint16_t, const std::string&, std::uint32_t incarnation) override {
     registered_.push_back(incarnation);
@@ -374,8 +437,7 @@ TEST_F(MemoryNodeAtAWhim, RegistersOnceEachTimeItIsGivenUp) {
 // It counts incarnations from 1 again, and knows of nobody who held a lock.
 TEST_F(MemoryNodeAtAWhim, StartsAfreshWithACoordinatorThatBeginsAnew) {
   open([&](int tick, auto& events, member::ClusterState& state) {
-    state = {};
-    state.incarnations.resize(state.shape.members);
+    state = member::ClusterState::empty({});
     state.shape.id = tick < 2 ? 1 : 2;
     if (tick == 1) memory_[0] = std::byte{7};
     events.on_registered(state.mn_comes(0, "127.0.0.1:1"), state);

@@ -47,6 +47,13 @@ class Hosts {
   bool set_cable(int host, bool plugged) const {
     return in(bridge(), fmt::format("{} link set port{} {}", kIp, host, plugged ? "up" : "down"));
   }
+  // What one host sends to another vanishes, or does not. Connections stay as they are.
+  bool set_reachable(int from, int to, bool reachable) const {
+    return in(name(from),
+              fmt::format("{} route {} blackhole {}", kIp, reachable ? "del" : "add", address(to)));
+  }
+  // The end of every connection to that host, here; the other end hears of it if it can be reached.
+  bool kill_connections(int at, int to) const { return in(name(at), "/bin/ss -K dst " + address(to)); }
   bool set_quality(int host, const std::string& netem) const {
     return in(name(host), "/sbin/tc qdisc add dev eth0 root netem " + netem);
   }
@@ -104,6 +111,23 @@ TEST_F(Namespaces, AShortInterruptionIsNothing) {
     ASSERT_TRUE(hosts_.set_cable(1, false));
     usleep(100'000);  // which is all that it is
     ASSERT_TRUE(hosts_.set_cable(1, true));
+    cluster.expect_progress();
+  }
+  cluster.stop_all();
+  EXPECT_EQ(cluster.control().evictions(), 0u);
+  cluster.expect_updates(0, 0);
+}
+
+// A firewall that forgot the connection, a reset that only one end hears of: what was under way is lost, both live.
+TEST_F(Namespaces, AConnectionBetweenComputeNodesThatBreaksAtOneEndCostsNoMessage) {
+  NetCluster& cluster = start(2, seconds(20));
+  for (int round = 0; round < 4 && !HasFatalFailure(); ++round) {
+    const int host = 1 + round % 2;
+    ASSERT_TRUE(hosts_.set_reachable(host, 3 - host, false));
+    ASSERT_TRUE(hosts_.kill_connections(host, 3 - host)) << "ss -K; this kernel cannot do it?";
+    // Until everybody waits for a message, or for somebody who does.
+    EXPECT_TRUE(cluster.stands_still());
+    ASSERT_TRUE(hosts_.set_reachable(host, 3 - host, true));
     cluster.expect_progress();
   }
   cluster.stop_all();

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+#include <thread>
 
 #include "base/check.h"
 #include "hier/hier.h"
@@ -188,6 +189,30 @@ TEST_F(Processes, WhatIsNoClusterIsRefusedAndLeftAsItWas) {
   EXPECT_NE(refused.error().find("symbolic link"), std::string::npos) << refused.error();
 }
 
+// Sizes are read once, when a cluster is opened: who writes over its files later does harm to its data and its locks, but
+// no member reaches for memory that is not there.
+TEST_F(Processes, AHeaderThatIsOverwrittenInUseIsNotReadAgain) {
+  const pid_t pid = start([&] {
+    auto node = ComputeNode::join(config());
+    CHECK(node);
+    const std::string garbage(1024, '\xFF');
+    for (const std::string& path : {cluster_path(), shm::memory_path_of(directory_, "test", 0)}) {
+      const int file = open(path.c_str(), O_WRONLY);
+      CHECK(pwrite(file, garbage.data(), garbage.size(), 0) == static_cast<ssize_t>(garbage.size()));
+      close(file);
+    }
+    {
+      Locker locker{**node};
+      locker.unlock(locker.lock());
+      CHECK((*node)->allocate(MnId{0}, "something", 64, "a test"));
+      CHECK(!(*node)->allocate(MnId{0}, "more than there is", 1 << 20, "a test"));
+      CHECK(member::view_of((*node)->cluster()).members.size() == 1);
+    }
+    (*node)->leave();
+  });
+  EXPECT_EQ(wait_for(pid), 0);
+}
+
 TEST_F(Processes, AFullClusterRefusesOneMoreAndTakesTheNextWhenOneLeft) {
   auto first = ComputeNode::join(config(2));
   auto second = ComputeNode::join(config(2));
@@ -269,6 +294,102 @@ TEST_F(Processes, AForkedChildKeepsNoSlot) {
   kill(grandchild.load(), SIGKILL);
   (*node)->stop();
   (*node)->leave();
+}
+
+// Such a child runs no handlers, and keeps the description that has the slot's lock open: its parent is dead all the same.
+TEST_F(Processes, ADeadMemberIsRemovedAlthoughAChildKeepsItsLock) {
+  auto& grandchild = shared<std::atomic<pid_t>>();
+  const pid_t pid = start([&] {
+    auto node = ComputeNode::join(config(2));
+    CHECK(node);
+    Locker locker{**node};
+    (void)locker.lock();
+    const pid_t child = _Fork();
+    if (child == 0) {
+      for (;;) pause();
+    }
+    grandchild.store(child);
+    for (;;) pause();
+  });
+  ASSERT_TRUE(soon([&] { return grandchild.load() != 0; }));
+  auto node = ComputeNode::join(config(2));
+  ASSERT_TRUE(node) << node.error();
+  {
+    Locker locker{**node};
+    kill(pid, SIGKILL);
+    wait_for(pid);
+    ASSERT_TRUE(soon([&] { return member::view_of((*node)->cluster()).removals == 1; }))
+        << "the child keeps its parent alive";
+    locker.unlock(locker.lock());
+    auto third = ComputeNode::join(config(2));
+    EXPECT_FALSE(third) << "its slot cannot be used as long as the child lives";
+  }
+  (*node)->leave();
+  node->reset();
+  // Nor can the slot of somebody who left be waited for for ever.
+  const auto alone = ComputeNode::join(config(2), Slot{0});
+  ASSERT_FALSE(alone);
+  EXPECT_NE(alone.error().find("slot 0 is taken"), std::string::npos) << alone.error();
+  kill(grandchild.load(), SIGKILL);
+  auto last = ComputeNode::join(config(2));
+  ASSERT_TRUE(last) << last.error();
+  (*last)->leave();
+}
+
+// A member in another name space may have any number, also that of a process that has ended here.
+TEST_F(Processes, ANumberFromAnotherNameSpaceSaysNothing) {
+  const pid_t ended = start([] {});
+  wait_for(ended);
+  auto& ready = shared<std::atomic<bool>>();
+  const pid_t killed = start([&] {
+    auto node = ComputeNode::join(config(), Slot{2});
+    CHECK(node);
+    ready.store(true);
+    for (;;) pause();
+  });
+  ASSERT_TRUE(soon([&] { return ready.load(); }));
+  auto node = ComputeNode::join(config());
+  auto other = ComputeNode::join(config());
+  ASSERT_TRUE(node && other);
+  shm::Cluster::MemberLine& line = (*other)->cluster().member(Slot{1});
+  line.pid.store(static_cast<std::uint32_t>(ended));
+  line.pid_space.fetch_add(1);
+  (*node)->start();
+  kill(killed, SIGKILL);
+  wait_for(killed);
+  // Its slot comes after the other's: when it was removed, the other one was looked at.
+  ASSERT_TRUE(soon([&] { return member::view_of((*node)->cluster()).removals > 0; }));
+  EXPECT_TRUE(member::view_of((*node)->cluster()).has((*other)->self())) << "it is alive";
+  (*node)->stop();
+  (*other)->leave();
+  (*node)->leave();
+}
+
+TEST_F(Processes, AForkBesideOpeningLeaksNoLock) {
+  ASSERT_TRUE(shm::Cluster::open_or_create(config().cluster));
+  std::atomic<bool> stop{false};
+  std::thread opening{[&] {
+    while (!stop.load()) (void)member::SlotLock::open(cluster_path());
+  }};
+  int leaked = 0;
+  for (int i = 0; i < 300; ++i) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      char target[256];
+      int count = 0;
+      for (int number = 3; number < 64; ++number) {
+        const std::string link = "/proc/self/fd/" + std::to_string(number);
+        const ssize_t length = readlink(link.c_str(), target, sizeof target);
+        if (length > 0 && std::string_view(target, static_cast<std::size_t>(length)) == cluster_path())
+          ++count;
+      }
+      _exit(count);
+    }
+    leaked += wait_for(pid) == 0 ? 0 : 1;
+  }
+  stop.store(true);
+  opening.join();
+  EXPECT_EQ(leaked, 0);
 }
 
 TEST_F(Processes, ALockIsHandedOnWhenItsHolderIsKilled) {

@@ -10,6 +10,8 @@
 
 #include <ctime>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,6 +97,20 @@ inline Duration cpu_time_of(pid_t process) {
   timespec used{};
   CHECK(clock_getcpuclockid(process, &clock) == 0 && clock_gettime(clock, &used) == 0);
   return seconds(used.tv_sec) + Duration{used.tv_nsec};
+}
+
+inline std::size_t descriptors_of(pid_t process) {
+  const std::filesystem::directory_iterator all{"/proc/" + std::to_string(process) + "/fd"};
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+// Of its memory, what is not shared with a file.
+inline std::size_t resident_kib_of(pid_t process) {
+  std::ifstream status{"/proc/" + std::to_string(process) + "/status"};
+  std::size_t kib = 0;
+  for (std::string word; status >> word;) {
+    if (word == "RssAnon:") status >> kib;
+  }
+  return kib;
 }
 
 // A directory of the test's own.

@@ -3,6 +3,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <sstream>
+
 #include "process/memory_node_thread.h"
 
 namespace declock::process {
@@ -72,6 +74,32 @@ TEST(Strangers, GarbageOnThePortIsRefusedAndTheNodeGoesOn) {
   expect_well(mn);
 }
 
+TEST(Strangers, ManyOfThemAreAllCountedAndGetAFewLines) {
+  constexpr std::uint64_t kMany = 300;
+  const Time began = monotonic_now();
+  MemoryNodeThread mn{1 << 16, seconds(1)};
+  for (std::uint64_t i = 0; i < kMany; ++i) {
+    const Stranger stranger{mn.address()};
+    stranger.send("GET / HTTP/1.1");
+    EXPECT_TRUE(stranger.is_closed());
+  }
+  std::uint64_t lines = 0;
+  std::uint64_t left_out = 0;
+  EXPECT_TRUE(soon([&] {
+    lines = left_out = 0;
+    std::istringstream log{mn.log()};
+    for (std::string line; std::getline(log, line);) {
+      lines += line.find("is not a DecLock peer") != std::string::npos ? 1 : 0;
+      if (line.find("were left out") != std::string::npos) left_out += std::stoull(line);
+    }
+    return lines + left_out == kMany;
+  })) << mn.log();
+  const auto seconds_ = static_cast<std::uint64_t>((monotonic_now() - began).ns / 1'000'000'000);
+  EXPECT_LE(lines, 5 * (seconds_ + 2));
+  EXPECT_EQ(mn.snapshot().connections_refused, kMany);
+  expect_well(mn);
+}
+
 TEST(Strangers, AHalfOpenConnectionHoldsUpNobodyAndIsDropped) {
   MemoryNodeThread mn{1 << 16, seconds(4)};  // it looks eight times in a lease
   const Stranger stranger{mn.address()};
@@ -93,8 +121,8 @@ TEST(Strangers, APeerOfAnotherVersionIsToldSoOnBothSides) {
     if (!handled) error = handled.error();
     return !handled;
   });
-  EXPECT_NE(error.find("speaks version 2, this is version 3"), std::string::npos) << error;
-  EXPECT_TRUE(mn.logs("speaks version 3, this is version 2")) << mn.log();
+  EXPECT_NE(error.find("speaks version 3, this is version 4"), std::string::npos) << error;
+  EXPECT_TRUE(mn.logs("speaks version 4, this is version 3")) << mn.log();
   expect_well(mn);
 }
 

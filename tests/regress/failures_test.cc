@@ -13,13 +13,13 @@ namespace {
 constexpr RemoteAddr kLock = Lab::kLock;
 constexpr RemoteAddr kObject{MnId{0}, 4096};
 
-// Three compute nodes with one client each, and a coordinator.
+// Three compute nodes or more with one client each, and a coordinator.
 class Cluster {
  public:
   static constexpr std::uint32_t kNodes = 3;
 
-  Cluster() {
-    for (std::uint32_t i = 0; i < kNodes; ++i) {
+  explicit Cluster(std::uint32_t nodes_wanted = kNodes) : count(nodes_wanted) {
+    for (std::uint32_t i = 0; i < count; ++i) {
       sim::SimWorker& worker = engine.add_worker({}, sim::Party{i + 1});
       Node& node = nodes.emplace_back();
       node.endpoint = &engine.add_endpoint(worker);
@@ -32,7 +32,7 @@ class Cluster {
     }
   }
   ~Cluster() {
-    for (std::uint32_t i = 0; i < kNodes; ++i) crash(i);
+    for (std::uint32_t i = 0; i < count; ++i) crash(i);
   }
 
   struct Node {
@@ -40,6 +40,7 @@ class Cluster {
     std::unique_ptr<member::SimMembership> membership;
     std::unique_ptr<hier::Node> locks;
     std::unique_ptr<TimedLockClient> client;
+    std::unique_ptr<TimedLockClient> sibling;  // if there is one
     std::deque<Task<void>> tasks;
   };
 
@@ -52,6 +53,7 @@ class Cluster {
     if (node.locks != nullptr) node.locks->stop();
     node.tasks.clear();
     node.client.reset();
+    node.sibling.reset();
     node.locks.reset();
     node.membership.reset();
   }
@@ -64,9 +66,10 @@ class Cluster {
   }
   void run(Duration d) { engine.run_until(engine.now() + d); }
 
-  LockShape shape{kNodes, kNodes, QueueLayout::owner};
+  const std::uint32_t count;
+  LockShape shape{count, count, QueueLayout::owner};
   sim::TimedEngine engine{quiet_nic(), 1, 1};
-  member::SimCluster members{engine, {.slots = kNodes, .lease = milliseconds(4)}};
+  member::SimCluster members{engine, {.slots = count, .lease = milliseconds(4)}};
   std::deque<Node> nodes;
 };
 
@@ -105,6 +108,70 @@ TEST(Regress, AZombiesWriteNeverLands) {  // H4, H5
   EXPECT_TRUE(first.membership->evicted());
 }
 
+Task<void> write_and_release(Worker& worker, LockClient& lock, std::uint64_t value,
+                             Result<void>& released) {
+  const Result<Hold> hold = co_await lock.acquire(kLock, Mode::exclusive);
+  if (!hold) co_return;
+  co_await worker.sleep_for(microseconds(100));
+  Op write = Op::write(kObject, {&value, 1}, Purpose::data);
+  released = co_await lock.release(*hold, &write);
+}
+
+// Done, certainly not done, not known: a release that says `evicted` has written nothing.
+TEST(Regress, AReleaseWhoseWriteTookEffectIsDoneAlthoughItsNodeIsEvictedThen) {
+  Cluster cluster;
+  Cluster::Node& first = cluster.nodes[0];
+  Cluster::Node& second = cluster.nodes[1];
+  Result<void> released = Failure{Errc::busy};
+  Visit waiter;
+  cluster.start(0, write_and_release(first.endpoint->worker(), *first.client, 7, released));
+  cluster.run(microseconds(50));
+  cluster.start(1,
+                visit(second.endpoint->worker(), *second.client, kLock, Mode::exclusive, {}, waiter));
+  while (cluster.engine.memory(MnId{0}).load(kObject.offset) != 7) ASSERT_TRUE(cluster.engine.step());
+  cluster.engine.pause(sim::Party{1});  // it has not heard yet
+  cluster.run(milliseconds(30));
+  EXPECT_TRUE(waiter.left) << "the others went on without it";
+  cluster.engine.resume(sim::Party{1});
+  cluster.run(milliseconds(30));
+  EXPECT_TRUE(first.membership->evicted());
+  EXPECT_TRUE(released || released.error() == Errc::outcome_unknown)
+      << to_string(released.error()) << ", although it was written";
+}
+
+std::uint64_t resets(Cluster& cluster) {
+  std::uint64_t sum = 0;
+  for (Cluster::Node& node : cluster.nodes) {
+    if (node.locks != nullptr) sum += node.locks->worker(0).cql().resets().done;
+  }
+  return sum;
+}
+
+// H19: one removal in history does not matter for ever. Whoever waits asks, and hears that the holder lives.
+TEST(Regress, ALongHoldAfterSomebodysDeathIsNotReset) {
+  for (const Mode mode : {Mode::exclusive, Mode::shared}) {
+    Cluster cluster;
+    cluster.crash(2);
+    cluster.run(milliseconds(20));
+    EXPECT_EQ(cluster.nodes[1].membership->known().removals, 1u);
+    Visit holder, waiter;
+    Cluster::Node& first = cluster.nodes[0];
+    Cluster::Node& second = cluster.nodes[1];
+    cluster.start(
+        0, visit(first.endpoint->worker(), *first.client, kLock, mode, milliseconds(500), holder));
+    cluster.run(microseconds(50));
+    const std::uint64_t before = cluster.posted(1);
+    cluster.start(1,
+                  visit(second.endpoint->worker(), *second.client, kLock, Mode::exclusive, {}, waiter));
+    cluster.run(milliseconds(490));
+    EXPECT_TRUE(holder.entered && !holder.left && !waiter.entered);
+    EXPECT_LT(cluster.posted(1) - before, 60u) << "who waits for long looks rarely";
+    cluster.run(milliseconds(20));
+    EXPECT_TRUE(waiter.left) << "it was granted the lock, and not found out by looking";
+    EXPECT_EQ(resets(cluster), 0u);
+  }
+}
+
 Task<void> visit_often(Worker& worker, LockClient& lock, Mode mode, int times, int& done) {
   for (int i = 0; i < times; ++i) {
     const Result<Hold> hold = co_await lock.acquire(kLock, mode);
@@ -114,6 +181,172 @@ Task<void> visit_often(Worker& worker, LockClient& lock, Mode mode, int times, i
     if (!released) co_return;
     done += 1;
   }
+}
+
+Task<void> gives_up(LockClient& lock, Time deadline, Errc& outcome) {
+  const Result<Hold> hold =
+      co_await dynamic_cast<TimedLockClient&>(lock).acquire_until(kLock, Mode::exclusive, deadline);
+  outcome = hold ? Errc::ok : hold.error();
+}
+
+// A reader holds the lock for long, a writer waits; what becomes of a reader that comes after it?
+class AbandonedPlace : public testing::Test {
+ protected:
+  AbandonedPlace() {
+    start(0, Mode::shared, milliseconds(100), holder);
+    cluster.run(microseconds(50));
+  }
+  void start(std::uint32_t node, Mode mode, Duration stay, Visit& seen) {
+    Cluster::Node& at = cluster.nodes[node];
+    cluster.start(node, visit(at.endpoint->worker(), *at.client, kLock, mode, stay, seen));
+  }
+  // All who live get the lock, and nothing of those who left is left.
+  void expect_that_all_goes_on() {
+    cluster.run(milliseconds(200));
+    Visit writer;
+    start(0, Mode::exclusive, {}, writer);
+    cluster.run(milliseconds(20));
+    EXPECT_TRUE(holder.left && reader.left && writer.left);
+    EXPECT_EQ(header().qsize, 0u);
+    EXPECT_EQ(header().wcnt, 0u);
+  }
+  Header header() {
+    return cluster.shape.header.decode(cluster.engine.memory(MnId{0}).load(kLock.offset));
+  }
+  Cluster cluster{5};
+  Visit holder, reader;
+};
+
+TEST_F(AbandonedPlace, AWriterThatGaveUpKeepsNoReaderOut) {
+  Errc outcome = Errc::ok;
+  cluster.start(1, gives_up(*cluster.nodes[1].client, cluster.engine.now() + milliseconds(1), outcome));
+  cluster.run(microseconds(50));
+  start(2, Mode::shared, {}, reader);
+  cluster.run(microseconds(500));
+  EXPECT_FALSE(reader.entered) << "the writer still waits";
+  cluster.run(milliseconds(5));
+  EXPECT_EQ(outcome, Errc::timed_out);
+  EXPECT_TRUE(reader.entered && !holder.left);
+  expect_that_all_goes_on();
+}
+
+TEST_F(AbandonedPlace, AWriterThatDiedWaitingKeepsNoReaderOut) {
+  Visit writer;
+  start(1, Mode::exclusive, {}, writer);
+  cluster.run(microseconds(50));
+  start(2, Mode::shared, {}, reader);
+  cluster.run(microseconds(50));
+  cluster.crash(1);
+  cluster.run(milliseconds(40));
+  EXPECT_TRUE(reader.entered && !holder.left);
+  expect_that_all_goes_on();
+}
+
+TEST_F(AbandonedPlace, SeveralOfThemKeepNoReaderOutEither) {
+  Visit dead[2];
+  Errc outcome = Errc::ok;
+  start(1, Mode::exclusive, {}, dead[0]);
+  cluster.run(microseconds(50));
+  cluster.start(2, gives_up(*cluster.nodes[2].client, cluster.engine.now() + milliseconds(1), outcome));
+  cluster.run(microseconds(50));
+  start(3, Mode::exclusive, {}, dead[1]);
+  cluster.run(microseconds(50));
+  start(4, Mode::shared, {}, reader);
+  cluster.run(microseconds(50));
+  cluster.crash(1);
+  cluster.crash(3);
+  cluster.run(milliseconds(90));
+  EXPECT_EQ(outcome, Errc::timed_out);
+  EXPECT_TRUE(reader.entered && !holder.left);
+  expect_that_all_goes_on();
+}
+
+// The reset that ends its search waits for nothing of the writer's own: that has left the queue.
+TEST_F(AbandonedPlace, AWriterThatGaveUpBeforeAReaderThatDiedWithoutAnEntryLeaves) {
+  Errc outcome = Errc::ok;
+  cluster.start(1, gives_up(*cluster.nodes[1].client, cluster.engine.now() + milliseconds(1), outcome));
+  cluster.run(microseconds(50));
+  Visit dead;
+  start(2, Mode::shared, {}, dead);
+  while (header().qsize < 3) ASSERT_TRUE(cluster.engine.step());
+  cluster.crash(2);
+  cluster.run(milliseconds(30));
+  EXPECT_EQ(outcome, Errc::timed_out);
+  start(3, Mode::shared, {}, reader);
+  expect_that_all_goes_on();
+}
+
+// H19: as long as the queue moves there is nothing to ask, whoever was removed and however long the queue is.
+TEST(Regress, WhoWaitsInAQueueThatMovesAsksNobody) {
+  constexpr std::uint32_t kNodes = 7;
+  Cluster cluster{kNodes};
+  cluster.crash(kNodes - 1);
+  cluster.run(milliseconds(20));
+  std::array<Visit, kNodes - 1> seen;
+  for (std::uint32_t i = 0; i < seen.size(); ++i) {
+    Cluster::Node& node = cluster.nodes[i];
+    EXPECT_EQ(node.membership->known().removals, 1u);
+    cluster.start(i, visit(node.endpoint->worker(), *node.client, kLock, Mode::exclusive,
+                           milliseconds(1), seen[i]));
+    cluster.run(microseconds(10));
+  }
+  Cluster::Node& last = cluster.nodes[seen.size() - 1];
+  cluster.run(microseconds(4'500));  // several times the patience
+  EXPECT_TRUE(seen[3].left && !seen.back().entered);
+  EXPECT_GT(last.endpoint->counts().of(Purpose::reset), 1u) << "it looked";
+  EXPECT_EQ(last.endpoint->counts().messages, 0u) << "and asked nobody";
+  cluster.run(milliseconds(5));
+  EXPECT_TRUE(seen.back().left);
+  EXPECT_EQ(resets(cluster), 0u);
+}
+
+// H19: nor where the queue stands still, if nobody was ever removed and it is not one's own turn.
+TEST(Regress, WhoWaitsForLongAsksNobodyIfNobodyFailed) {
+  Cluster cluster;
+  Visit holder, waiter;
+  Cluster::Node& first = cluster.nodes[0];
+  Cluster::Node& second = cluster.nodes[1];
+  cluster.start(0, visit(first.endpoint->worker(), *first.client, kLock, Mode::shared,
+                         milliseconds(100), holder));
+  cluster.run(microseconds(50));
+  cluster.start(1,
+                visit(second.endpoint->worker(), *second.client, kLock, Mode::exclusive, {}, waiter));
+  cluster.run(milliseconds(90));
+  EXPECT_TRUE(!holder.left && !waiter.entered);
+  EXPECT_GT(second.endpoint->counts().of(Purpose::reset), 2u) << "it looked";
+  EXPECT_EQ(second.endpoint->counts().messages, 0u) << "and asked nobody";
+  cluster.run(milliseconds(20));
+  EXPECT_TRUE(waiter.left);
+  EXPECT_EQ(resets(cluster), 0u);
+}
+
+// H22: a mutex that somebody has while it waits for the network keeps its siblings from answering. Between two events all
+// of them wait: for operations, for grants, for one another, for the answers to a reset, for its end, for time to pass.
+TEST(Regress, NobodyHasAMutexWhileItWaits) {
+  Cluster cluster;
+  cluster.engine.set_mishaps({.delay = microseconds(20), .unknown_one_in = 40});
+  int done = 0;
+  for (std::uint32_t i = 0; i < Cluster::kNodes; ++i) {
+    Cluster::Node& node = cluster.nodes[i];
+    Worker& worker = node.endpoint->worker();
+    cluster.start(
+        i, visit_often(worker, *node.client, i == 0 ? Mode::exclusive : Mode::shared, 200, done));
+    if (i == 0) continue;
+    node.sibling = node.locks->client(0);
+    cluster.start(i, visit_often(worker, *node.sibling, Mode::exclusive, 200, done));
+  }
+  const Time end = cluster.engine.now() + milliseconds(60);
+  const auto resets = [&] { return cluster.nodes[1].locks->worker(0).cql().resets().done; };
+  for (std::uint64_t steps = 0; cluster.engine.now() < end; ++steps) {
+    ASSERT_TRUE(cluster.engine.step());
+    for (Cluster::Node& node : cluster.nodes) {
+      ASSERT_FALSE(node.locks != nullptr && node.locks->is_locked()) << "after " << steps << " steps";
+    }
+    if (steps == 500) cluster.crash(0);
+    if (steps == 1000) cluster.nodes[1].locks->worker(0).cql().reset_for_nothing(kLock);
+  }
+  EXPECT_GT(done, 100);
+  EXPECT_GT(resets(), 1u) << "nobody waited for a reset";
 }
 
 struct Role {

@@ -12,7 +12,8 @@ namespace {
 // Two compute nodes; client i is on node i % 2.
 class Nodes {
  public:
-  explicit Nodes(std::uint32_t clients) {
+  explicit Nodes(std::uint32_t clients, const std::string& lock = "declock-pf")
+      : family(locks::make_family({.lock = lock, .cns = 2, .clients = clients, .workers = 1})) {
     std::vector<Endpoint*> endpoints;
     for (std::uint32_t cn = 0; cn < 2; ++cn)
       endpoints.push_back(&engine.add_endpoint(engine.add_worker()));
@@ -34,8 +35,7 @@ class Nodes {
   std::uint64_t operations() const { return engine.counts().of(Purpose::acquire); }
 
   sim::TimedEngine engine{quiet_nic(), 1, 1};
-  std::unique_ptr<locks::LockFamily> family =
-      locks::make_family({.lock = "declock-pf", .cns = 2, .clients = 2, .workers = 1});
+  std::unique_ptr<locks::LockFamily> family;
   std::vector<std::unique_ptr<TimedLockClient>> clients_;
   std::vector<Worker*> workers;
   std::deque<Task<void>> tasks;
@@ -84,6 +84,24 @@ TEST(Hier, AWaitEndsAtItsDeadlineAndNotBefore) {
     EXPECT_TRUE(later.over);
     EXPECT_EQ(later.error, Errc::ok);
   }
+}
+
+TEST(Hier, AFreeLockIsHadInLessTimeThanARoundTripTakes) {
+  Nodes nodes{2};
+  Visit holder;
+  Outcome outcome, refused;
+  nodes.start(attempt(*nodes.workers[0], nodes[0], How::waits_until, Mode::exclusive,
+                      nodes.engine.now() + Duration{100}, outcome));
+  nodes.run(microseconds(50));
+  EXPECT_TRUE(outcome.over);
+  EXPECT_EQ(outcome.error, Errc::ok);
+  nodes.start(visit(*nodes.workers[0], nodes[0], Lab::kLock, Mode::exclusive, milliseconds(2), holder));
+  nodes.run(microseconds(50));
+  nodes.start(attempt(*nodes.workers[1], nodes[1], How::waits_until, Mode::exclusive,
+                      nodes.engine.now() + Duration{100}, refused));
+  nodes.run(microseconds(20));
+  EXPECT_TRUE(refused.over) << "as soon as the memory node has said that it is not free";
+  EXPECT_EQ(refused.error, Errc::timed_out);
 }
 
 Task<void> cancel_after(Worker& worker, TimedLockClient& lock, Duration d) {
@@ -155,6 +173,34 @@ TEST(Hier, TokensGrowFromHolderToHolderInsideANodeAndBetweenNodes) {
     handed_over_locally = handed_over_locally || tokens[i - 1].ticket == tokens[i].ticket;
   }
   EXPECT_TRUE(handed_over_locally);
+}
+
+Task<void> read_again_and_again(Worker& worker, LockClient& lock, Duration first) {
+  co_await worker.sleep_for(first);
+  for (;;) {  // until the test ends
+    const Result<Hold> hold = co_await lock.acquire(Lab::kLock, Mode::shared);
+    EXPECT_TRUE(hold);
+    if (!hold) co_return;
+    co_await worker.sleep_for(milliseconds(50));
+    const Result<void> released = co_await lock.release(*hold);
+    EXPECT_TRUE(released);
+  }
+}
+
+// Sections longer than the range of a timestamp, and a reader every few milliseconds: the writer waits for those who
+// held the lock or were in time when it became known, and for nobody else. (Preferring local clients starves by definition.)
+TEST(Hier, AStreamOfLongReadersDoesNotStarveAWriterElsewhere) {  // H26
+  for (const char* lock : {"declock-tf", "declock-pf", "declock-slack", "declock-remote-prefer"}) {
+    constexpr std::uint32_t kClients = 24;
+    Nodes nodes{kClients, lock};
+    for (std::uint32_t i = 0; i < kClients; i += 2)
+      nodes.start(read_again_and_again(*nodes.workers[i], nodes[i], microseconds(2'150 * i)));
+    nodes.run(milliseconds(200));
+    Visit writer;
+    nodes.start(visit(*nodes.workers[1], nodes[1], Lab::kLock, Mode::exclusive, {}, writer));
+    nodes.run(milliseconds(60));
+    EXPECT_TRUE(writer.entered) << lock;
+  }
 }
 
 }  // namespace

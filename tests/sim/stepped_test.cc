@@ -122,6 +122,105 @@ TEST_F(Stepped, EffectsCompletionsAndMessagesAreStepsOfTheirOwnAndInOrder) {
   EXPECT_EQ(y.old, 1u);
 }
 
+TEST_F(Stepped, EvictedMeansThatNothingOfTheChainTookEffect) {  // F5
+  Op x = Op::fetch_add(at(0), 1, Purpose::data);
+  Op y = Op::fetch_add(at(1), 1, Purpose::data);
+  Op all[] = {x, y, x, y, x, y};
+  const Doorbell whole = a.post(all[0], all[1]);
+  const Doorbell half = a.post(all[2], all[3]);
+  const Doorbell none = a.post(all[4], all[5]);
+  for (int i = 0; i < 3; ++i) take_effect(a);
+  engine.revoke(a.id(), MnId{0});
+  take_effect(a);  // the rest of the second chain is refused
+  take_effect(a);
+  for (int i = 0; i < 3; ++i) complete(a);
+  EXPECT_TRUE(whole.await_resume());
+  EXPECT_EQ(half.await_resume().error(), Errc::outcome_unknown);
+  EXPECT_EQ(none.await_resume().error(), Errc::evicted);
+  EXPECT_EQ(engine.memory(MnId{0}).load(0), 2u);
+  EXPECT_EQ(engine.memory(MnId{0}).load(8), 1u);
+}
+
+Task<void> reconnected(SimEndpoint& endpoint) {
+  EXPECT_TRUE(co_await endpoint.reconnect(MnId{0}));
+}
+
+TEST_F(Stepped, WhatWasUnderWayWhenTheConnectionBrokeMayTakeEffectUntilReconnect) {  // F2
+  for (const bool takes_effect : {false, true}) {
+    const std::uint64_t before = engine.memory(MnId{0}).load(0);
+    Op x = Op::fetch_add(at(0), 1, Purpose::data);
+    Op lost = Op::fetch_add(at(0), 100, Purpose::data);
+    const Doorbell under_way = a.post(x);
+    engine.sever(a.id());
+    const Doorbell behind = a.post(lost);
+    complete(a);
+    complete(a);
+    EXPECT_EQ(under_way.await_resume().error(), Errc::outcome_unknown);
+    EXPECT_EQ(behind.await_resume().error(), Errc::outcome_unknown);
+    EXPECT_EQ(choices(Choice::Kind::effect).size(), 1u);
+    if (takes_effect) take_effect(a);
+    Task<void> task = reconnected(a);
+    task.start();
+    ASSERT_EQ(choices(Choice::Kind::reconnect).size(), 1u);
+    engine.perform(choices(Choice::Kind::reconnect)[0]);
+    EXPECT_TRUE(task.done());
+    EXPECT_TRUE(choices(Choice::Kind::effect).empty());
+    EXPECT_EQ(engine.memory(MnId{0}).load(0), before + (takes_effect ? 1 : 0));
+  }
+}
+
+TEST_F(Stepped, ARestartedMemoryNodeHasFreshMemoryAndNobodyIsConnected) {
+  Op done = Op::fetch_add(at(0), 1, Purpose::data);
+  Op later = Op::fetch_add(at(0), 1, Purpose::data);
+  const Doorbell reported = a.post(done);
+  const Doorbell lost = b.post(later);
+  take_effect(a);
+  engine.restart_memory();
+  EXPECT_EQ(engine.memory(MnId{0}).load(0), 0u);
+  EXPECT_EQ(choices(Choice::Kind::effect).size(), 0u);
+  EXPECT_EQ(choices(Choice::Kind::complete).size(), 3u) << "of a: as a success, or unknown";
+  complete(a);
+  complete(b);
+  EXPECT_TRUE(reported.await_resume());
+  EXPECT_EQ(lost.await_resume().error(), Errc::outcome_unknown);
+  EXPECT_EQ(b.incarnation(MnId{0}), 1u);
+  Task<void> task = reconnected(b);
+  task.start();
+  engine.perform(choices(Choice::Kind::reconnect)[0]);
+  EXPECT_EQ(b.incarnation(MnId{0}), 2u);
+}
+
+class Inbox final : public Receiver {
+ public:
+  explicit Inbox(Endpoint& at) { at.set_receiver(this); }
+  void on_message(EndpointId, const Message& message) override { got.push_back(message.words[0]); }
+  std::vector<std::uint64_t> got;
+};
+
+TEST_F(Stepped, AMessageCanBeLostOrComeTwice) {
+  Inbox inbox{b};
+  for (const std::uint64_t word : {1, 2, 3}) a.send(b.id(), Message{{word, 0, 0}});
+  engine.lose(choices(Choice::Kind::deliver)[0]);
+  engine.repeat(choices(Choice::Kind::deliver)[0]);
+  ASSERT_EQ(choices(Choice::Kind::deliver).size(), 2u) << "the third, and the second once more";
+  engine.perform(choices(Choice::Kind::deliver)[0]);
+  engine.perform(choices(Choice::Kind::deliver)[0]);
+  EXPECT_EQ(inbox.got, (std::vector<std::uint64_t>{2, 3, 2}));
+  b.set_receiver(nullptr);
+}
+
+TEST(SteppedAtOnce, AChainIsCompleteWhenItIsPosted) {
+  SteppedEngine engine{4, true};
+  SimEndpoint& a = engine.add_endpoint(engine.add_worker());
+  std::array<std::uint64_t, 1> word{};
+  Op add = Op::fetch_add(at(0), 5, Purpose::data);
+  Op read = Op::read(at(0), word, Purpose::data);
+  EXPECT_TRUE(a.completes_at_once());
+  EXPECT_TRUE(a.post(add, read).await_ready());
+  EXPECT_EQ(word[0], 5u);
+  EXPECT_EQ(a.fetch_add_at_once(at(0), 1, Purpose::data), 5u);
+}
+
 Task<void> nap(Worker& worker) {
   co_await worker.sleep_for(microseconds(1));
 }

@@ -179,6 +179,64 @@ TEST_F(AtOnce, AResetOfALoneHoldIsRememberedByWhoeverComesNext) {
   EXPECT_TRUE(release(nodes_[0], *next, **waiting.got));
 }
 
+// After its answer to a reset a member adds nothing to the header until it has seen that the reset is over.
+TEST_F(AtOnce, WhoHasAnsweredAResetDoesNotEnterBeforeItIsOver) {
+  auto holder = nodes_[1].client();
+  auto next = nodes_[0].client();
+  Hold hold;
+  Hold none;
+  ASSERT_TRUE(holder->acquire_at_once(kLock, R, hold));
+  nodes_[1].locks.worker(0).cql().reset_for_nothing(kLock);
+  settle();
+  const Header claimed = header();
+  ASSERT_NE(claimed.reset_id, ResetId{0}) << "it waits for the holder, and for nobody else";
+  EXPECT_FALSE(next->acquire_at_once(kLock, R, none));
+  EXPECT_EQ(header(), claimed) << "nothing was added";
+  EXPECT_EQ(nodes_[0].process->endpoint(0).counts().of(OpKind::fetch_add), 0u);
+  Waiting& waiting = start(nodes_[0], *next, R);
+  settle();
+  EXPECT_FALSE(waiting.got);
+  ASSERT_TRUE(holder->release_at_once(hold));
+  ASSERT_TRUE(soon([&] {
+    settle();
+    return waiting.got.has_value();
+  }));
+  ASSERT_TRUE(*waiting.got);
+  EXPECT_TRUE(release(nodes_[0], *next, **waiting.got));
+}
+
+// A grant that comes while another client of the node has begun to use the lock is not a lone hold: that one has been
+// told that the node waits, and gets the lock with everybody else.
+TEST_F(AtOnce, AGrantIsNoLoneHoldIfAnotherClientHasCome) {
+  auto holder = nodes_[0].client();
+  auto waiter = nodes_[1].client();
+  auto other = nodes_[1].client();
+  Hold hold;
+  Hold none;
+  ASSERT_TRUE(holder->acquire_at_once(kLock, W, hold));
+  // While the waiter looks for its grant, as from another worker of that node.
+  Waiting* behind = nullptr;
+  nodes_[1].process->worker(0).set_on_news([&] {
+    behind = &start(nodes_[1], *other, W);
+    EXPECT_TRUE(holder->release_at_once(hold));
+  });
+  nodes_[1].process->worker(0).tell_news();
+  EXPECT_FALSE(waiter->acquire_at_once(kLock, W, none));
+  ASSERT_NE(behind, nullptr) << "it did not look";
+  nodes_[1].process->worker(0).set_on_news({});
+  Waiting& waiting = start(nodes_[1], *waiter, W);
+  settle();
+  ASSERT_NE(waiting.got.has_value(), behind->got.has_value()) << "one of them holds it";
+  const bool first_is_other = behind->got.has_value();
+  EXPECT_TRUE(release(nodes_[1], first_is_other ? *other : *waiter,
+                      **(first_is_other ? *behind : waiting).got));
+  settle();
+  ASSERT_TRUE(waiting.got.has_value() && behind->got.has_value());
+  EXPECT_TRUE(release(nodes_[1], first_is_other ? *waiter : *other,
+                      **(first_is_other ? waiting : *behind).got));
+  EXPECT_EQ(header().qsize, 0u);
+}
+
 TEST_F(AtOnce, ALoneHolderAnswersAResetWhenItReleasesAtOnce) {
   auto holder = nodes_[0].client();
   Hold hold;

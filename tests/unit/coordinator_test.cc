@@ -36,6 +36,18 @@ TEST(Coordinator, SuspectsOnceAndThereIsNoWayBack) {
   EXPECT_EQ(coordinator.view().removals, 1u);
 }
 
+TEST(Coordinator, WhoLeavesByItselfIsNotCountedAsRemoved) {
+  Coordinator coordinator{2, 1, kLease};
+  const Member member = *coordinator.join(EndpointId{0}, at(0));
+  const Member silent = *coordinator.join(EndpointId{4}, at(0));
+  EXPECT_TRUE(coordinator.end_lease(member, at(1)));
+  EXPECT_EQ(coordinator.suspects(at(20)).size(), 1u) << "it is on its way out already";
+  EXPECT_FALSE(coordinator.end_lease(silent, at(20)));
+  coordinator.remove(member, false);
+  EXPECT_FALSE(coordinator.view().has(member));
+  EXPECT_EQ(coordinator.view().removals, 0u);
+}
+
 TEST(Coordinator, TheNextInASlotIsAnotherIncarnation) {
   Coordinator coordinator{1, 1, kLease};
   const Member first = *coordinator.join(EndpointId{0}, at(0));

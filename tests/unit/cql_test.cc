@@ -192,9 +192,10 @@ TEST(Cql, ARefetchThatFindsAnotherEpochIsDone) {
   EXPECT_EQ(seen.error, Errc::ok);
 }
 
-TEST(Cql, ALongRefetchSlowsDown) {  // H15: nobody was removed, so the entry's owner may only be slow
+TEST(Cql, ALongRefetchSlowsDown) {  // H15: the entry's owner is only slow
   Lab lab{2};
   Visit seen;
+  lab.nodes[1].requests.use(Lab::kLock).outstanding = 1;
   lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive, microseconds(50),
                   seen));
   lab.run(microseconds(10));
@@ -204,6 +205,18 @@ TEST(Cql, ALongRefetchSlowsDown) {  // H15: nobody was removed, so the entry's o
   lab.run(milliseconds(100));
   EXPECT_FALSE(seen.left);
   EXPECT_LT(lab.engine.counts().of(Purpose::refetch) - at_first, 110u);
+}
+
+TEST(Cql, AnEntryThatNobodyIsAboutToWriteEndsInAReset) {  // H15, H35: its owner left the queue and asked again
+  Lab lab{2};
+  Visit seen;
+  lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive, microseconds(50),
+                  seen));
+  lab.run(microseconds(10));
+  lab.set_header({.qsize = 2, .wcnt = 2});
+  lab.run(milliseconds(200));
+  EXPECT_TRUE(seen.left);
+  EXPECT_EQ(lab.header().epoch, Epoch{1});
 }
 
 TEST(Cql, AFullQueueIsResetAndNoEntryWritten) {  // H10
@@ -236,6 +249,92 @@ TEST(Cql, TicketsStartAgainBeforeTheyRepeat) {  // H24
   EXPECT_EQ(lab.engine.memory(MnId{0}).load(lab.shape.wraps_addr(Lab::kLock).offset), 1u);
 }
 
+// Until node 0 has posted so many swaps, the last of which has not taken effect yet.
+void until_swaps_are_posted(Lab& lab, std::uint64_t count) {
+  while (lab.nodes[0].endpoint.counts().of(OpKind::compare_swap) < count) {
+    ASSERT_TRUE(lab.engine.step());
+  }
+}
+// As the fetch-and-add of somebody's acquisition does.
+void add_a_request(Lab& lab) {
+  Header header = lab.header();
+  header.qsize += 1;
+  lab.set_header(header);
+}
+
+TEST(Cql, AClaimantThatOthersComeBeforeTriesAgain) {  // H16
+  Lab lab{2, {}, 8};
+  lab.nodes[0].lock.reset_for_nothing(Lab::kLock);
+  for (std::uint64_t i = 1; i <= 5; ++i) {
+    until_swaps_are_posted(lab, i);
+    add_a_request(lab);
+  }
+  lab.run(milliseconds(1));
+  EXPECT_EQ(lab.nodes[0].lock.resets().done, 1u);
+  EXPECT_EQ(lab.header(), (Header{.ticket = Ticket{5}, .epoch = Epoch{1}}));
+}
+
+Task<void> visit_until(Worker& worker, LockClient& lock, Mode mode, const bool& enough,
+                       std::uint64_t& visits) {
+  while (!enough) {
+    const Result<Hold> hold = co_await lock.acquire(Lab::kLock, mode);
+    EXPECT_TRUE(hold);
+    const Result<void> released = co_await lock.release(*hold);
+    EXPECT_TRUE(released);
+    visits += 1;
+    co_await worker.yield();
+  }
+}
+
+TEST(Cql, AClaimantGetsThroughALockThatOthersKeepUsing) {  // H16
+  Lab lab{4};
+  bool enough = false;
+  std::uint64_t visits = 0;
+  for (std::size_t i = 1; i < lab.nodes.size(); ++i) {
+    Lab::Node& node = lab.nodes[i];
+    lab.start(visit_until(node.worker, node.lock, i % 2 == 0 ? Mode::shared : Mode::exclusive, enough,
+                          visits));
+  }
+  for (std::uint64_t resets = 1; resets <= 20; ++resets) {
+    lab.run(microseconds(100));
+    const std::uint64_t before = visits;
+    lab.nodes[0].lock.reset_for_nothing(Lab::kLock);
+    lab.run(microseconds(500));
+    EXPECT_EQ(lab.nodes[0].lock.resets().done, resets);
+    EXPECT_GT(visits, before);
+  }
+  enough = true;
+  lab.run(milliseconds(1));
+  EXPECT_TRUE(lab.all_done());
+  EXPECT_GT(lab.nodes[0].endpoint.counts().of(OpKind::compare_swap), 40u) << "no swap ever failed";
+}
+
+TEST(Cql, AnEpochThatSomebodyElseHasResetIsNotResetAgain) {  // H17
+  Lab lab{2};
+  lab.nodes[0].lock.reset_for_nothing(Lab::kLock);
+  until_swaps_are_posted(lab, 1);
+  lab.set_header({.ticket = Ticket{7}, .epoch = Epoch{1}});  // what another claimant's reset leaves
+  lab.run(milliseconds(1));
+  EXPECT_EQ(lab.header(), (Header{.ticket = Ticket{7}, .epoch = Epoch{1}}));
+  EXPECT_EQ(lab.nodes[0].lock.resets().done, 0u);
+  EXPECT_EQ(lab.nodes[0].endpoint.counts().of(OpKind::compare_swap), 1u);
+}
+
+TEST(Cql, ARestoreLosesNoRequestThatComesBeforeIt) {  // H7
+  Lab lab{2, {}, 8};
+  lab.nodes[0].lock.reset_for_nothing(Lab::kLock);
+  until_swaps_are_posted(lab, 1);
+  // Each time that it is about to restore somebody finds the claim, and the ticket behind all others.
+  for (std::uint64_t i = 2; i <= 4; ++i) {
+    until_swaps_are_posted(lab, i);
+    EXPECT_NE(lab.header().reset_id, ResetId{0});
+    add_a_request(lab);
+  }
+  lab.run(milliseconds(1));
+  EXPECT_EQ(lab.header(), (Header{.ticket = Ticket{3}, .epoch = Epoch{1}})) << "no ticket names two";
+  EXPECT_EQ(lab.nodes[0].endpoint.counts().of(OpKind::write), 0u);
+}
+
 Task<void> take_token(Worker&, cql::CqlLock& lock, Token& token) {
   const Result<Hold> hold = co_await lock.acquire(Lab::kLock, Mode::exclusive);
   const Result<std::uint64_t> wraps = co_await lock.wraps(Lab::kLock);
@@ -259,6 +358,21 @@ TEST(Cql, TokensOfExclusiveHoldersGrowEvenWhenTheTicketWraps) {
   lab.start(take_token(lab.nodes[0].worker, lab.nodes[0].lock, tokens[3]));
   lab.run(milliseconds(1));
   EXPECT_LT(tokens[2], tokens[3]);
+}
+
+TEST(Cql, AResetLeavesNoRecordInMembersThatDoNotUseTheLock) {
+  Lab lab{2};
+  constexpr std::uint64_t kLocks = 3'000;
+  for (std::uint64_t i = 0; i < kLocks; ++i) {
+    lab.nodes[0].lock.reset_for_nothing(Lab::kLock + i * 512);
+    lab.run(microseconds(50));
+  }
+  ASSERT_EQ(lab.nodes[0].lock.resets().done, kLocks);
+  for (Lab::Node& node : lab.nodes) {
+    std::size_t records = 0;
+    node.requests.for_each([&](const cql::Record&) { records += 1; });
+    EXPECT_LE(records, 1'100u);
+  }
 }
 
 }  // namespace

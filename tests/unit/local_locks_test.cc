@@ -20,6 +20,11 @@ bool granted(const LocalWaiter& waiter) {
   return !waiter.waiting && waiter.error == Errc::ok;
 }
 
+// A remote client that asked then, known a little later.
+RemoteWait remote_since(std::uint16_t asked_us) {
+  return {Timestamp{asked_us}, Time{} + milliseconds(1)};
+}
+
 class Node {
  public:
   explicit Node(Policy policy) : locals(policy, requests, false) {}
@@ -28,7 +33,7 @@ class Node {
     LocalWaiter& waiter = clients.emplace_back();
     waiter.addr = kLock;
     waiter.mode = mode;
-    waiter.asked = Timestamp{asked_us};
+    waiter.asked = {Timestamp{asked_us}, Time{} + microseconds(asked_us)};
     return waiter;
   }
   Entry enter(LocalWaiter& waiter) { return locals.enter(waiter, WorkerId{0}, now); }
@@ -36,7 +41,7 @@ class Node {
     return locals.leave(kLock, WorkerId{0}, unwritten, now);
   }
   // The first client asks for the CQL lock and gets it, with this remote waiter known.
-  void acquire(Mode mode, std::optional<Timestamp> remote = {}) {
+  void acquire(Mode mode, std::optional<RemoteWait> remote = {}) {
     LocalWaiter& first = client(mode, 0);
     EXPECT_EQ(enter(first), Entry::acquire);
     locals.acquired(Hold{.lock = kLock, .mode = mode, .waiting_since = remote}, WorkerId{0}, now);
@@ -76,7 +81,7 @@ TEST(LocalLocks, TheModeThatWasAcquiredIsTheModeThatIsReleased) {  // H11
 
 TEST(LocalLocks, TaskFairServesInOrderAndGivesWayToWhoeverAskedEarlierElsewhere) {
   Node node{{PolicyKind::task_fair}};
-  node.acquire(W, Timestamp{10});
+  node.acquire(W, remote_since(10));
   LocalWaiter& early = node.client(W, 9);
   LocalWaiter& late = node.client(W, 11);
   node.enter(early);
@@ -103,7 +108,7 @@ TEST(LocalLocks, PhaseFairAlternatesBetweenReadersAndWriters) {
 TEST(LocalLocks, SlackLetsALittleDisorderIn) {
   for (const auto& [asked_us, stays] : {std::pair{210, true}, std::pair{211, false}}) {
     Node node{{PolicyKind::slack, microseconds(200)}};
-    node.acquire(W, Timestamp{10});
+    node.acquire(W, remote_since(10));
     node.enter(node.client(W, static_cast<std::uint16_t>(asked_us)));
     EXPECT_EQ(node.leave().kind, stays ? Kind::nothing : Kind::release) << asked_us;
   }
@@ -113,7 +118,7 @@ TEST(LocalLocks, SlackAsksExclusivelyForAReaderIfAWriterWaitsToo) {
   for (const auto& [kind, mode] :
        {std::pair{PolicyKind::slack, W}, std::pair{PolicyKind::phase_fair, R}}) {
     Node node{{kind}};
-    node.acquire(W, Timestamp{0});
+    node.acquire(W, remote_since(0));
     LocalWaiter& reader = node.client(R, 501);
     node.enter(node.client(W, 500));
     node.enter(reader);
@@ -153,14 +158,14 @@ TEST(LocalLocks, UnderSlackLongSectionsAreSharedBetweenNodes) {
 TEST(LocalLocks, TheOtherPoliciesPreferAsTheySay) {
   struct Case {
     PolicyKind kind;
-    std::optional<Timestamp> remote;
+    std::optional<RemoteWait> remote;
     int in_a_row;
   };
   // How many of six waiting writers get the lock before it is given away.
   for (const auto& [kind, remote, in_a_row] :
-       {Case{PolicyKind::remote_prefer, {}, 6}, Case{PolicyKind::remote_prefer, Timestamp{100}, 0},
-        Case{PolicyKind::local_prefer, Timestamp{0}, 6},
-        Case{PolicyKind::local_bound, Timestamp{0}, 4}}) {
+       {Case{PolicyKind::remote_prefer, {}, 6}, Case{PolicyKind::remote_prefer, remote_since(100), 0},
+        Case{PolicyKind::local_prefer, remote_since(0), 6},
+        Case{PolicyKind::local_bound, remote_since(0), 4}}) {
     Node node{{kind}};
     node.acquire(W, remote);
     for (std::uint16_t i = 0; i < 6; ++i) node.enter(node.client(W, 50));
@@ -178,8 +183,8 @@ TEST(LocalLocks, ASharedGrantLetsReadersIn) {
     std::array<LocalWaiter*, 4> waiters{&node.client(R, 1), &node.client(W, 2), &node.client(R, 3),
                                         &node.client(R, 200)};
     for (LocalWaiter* waiter : waiters) EXPECT_EQ(node.enter(*waiter), Entry::wait);
-    node.locals.acquired(Hold{.lock = kLock, .mode = R, .waiting_since = Timestamp{100}}, WorkerId{0},
-                         node.now);
+    node.locals.acquired(Hold{.lock = kLock, .mode = R, .waiting_since = remote_since(100)},
+                         WorkerId{0}, node.now);
     std::string who;
     for (const LocalWaiter* waiter : waiters) who += granted(*waiter) ? '1' : '0';
     return who;
@@ -203,6 +208,38 @@ TEST(LocalLocks, AStreamOfReadersLooksForRemoteWriters) {  // H25
     ASSERT_EQ(entry, Entry::look_and_wait) << "some reader must look before it joins";
     node.locals.looked(kLock, Timestamp{0}, node.now);
     EXPECT_EQ(node.enter(node.client(R, 300)), Entry::wait) << "a writer came first: no more joining";
+  }
+}
+
+TEST(LocalLocks, WhoAskedAfterARemoteClientBecameKnownIsLaterForEver) {  // H26
+  for (const PolicyKind kind : {PolicyKind::task_fair, PolicyKind::phase_fair, PolicyKind::slack,
+                                PolicyKind::remote_prefer, PolicyKind::local_prefer}) {
+    for (std::int64_t after_us = 1'000; after_us < 200'000; after_us += 1'000) {
+      Node node{{kind, microseconds(200)}};
+      node.acquire(R, remote_since(900));
+      LocalWaiter& late = node.client(R, 0);
+      const Time asked = Time{} + milliseconds(1) + microseconds(after_us);
+      late.asked = {timestamp_of(asked), asked};
+      EXPECT_EQ(node.enter(late), Entry::wait) << after_us << " us after";
+    }
+  }
+}
+
+TEST(LocalLocks, WhoAskedLongBeforeARemoteClientIsInTime) {  // H26
+  for (std::int64_t before_us = 0; before_us < 200'000; before_us += 1'000) {
+    const Time known = Time{} + milliseconds(300);
+    const Time asked = Time{known.ns - 1'000'000 - before_us * 1'000};
+    const RemoteWait remote{timestamp_of(Time{known.ns - 500'000}), known};
+    EXPECT_TRUE(Policy{}.in_time({timestamp_of(asked), asked}, remote)) << before_us << " us before";
+  }
+}
+
+TEST(LocalLocks, AClockThatIsAheadMakesARemoteClientNoEarlier) {  // H26
+  const Time known = Time{} + milliseconds(300);
+  const Time asked = known + milliseconds(-1);
+  for (std::int64_t ahead_us = 0; ahead_us < 8'000; ahead_us += 500) {
+    const RemoteWait remote{timestamp_of(known + microseconds(ahead_us)), known};
+    EXPECT_TRUE(Policy{}.in_time({timestamp_of(asked), asked}, remote)) << ahead_us << " us ahead";
   }
 }
 

@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/soon.h"
+
 namespace declock::shm {
 namespace {
 
@@ -31,6 +33,9 @@ class MailboxTest : public testing::Test {
   static constexpr std::uint64_t claimed_by(const Sender& s, std::uint64_t round) {
     return round << 42 | std::uint64_t{s.incarnation} << 22 | std::uint64_t{s.slot.value} << 2 | 1;
   }
+
+  // The last step of a sender that was slow: from claimed to published, whether or not it was passed over meanwhile.
+  void publish(std::size_t slot) { state(slot).fetch_add(1); }
 
   // Zeroed memory is an empty mailbox.
   std::unique_ptr<Mailbox> box_ = std::make_unique<Mailbox>();
@@ -82,11 +87,71 @@ TEST_F(MailboxTest, ASlowSenderHoldsUpOnlyItself) {
   ASSERT_TRUE(box_->send({Slot{3}, 1, 1}, EndpointId{4}, {{4, 0, 0}}));
   EXPECT_EQ(receive(), (std::vector<std::uint64_t>{1, 2, 4}))
       << "its second message must not overtake its first";
-  state(0).store(slow + 1);  // published
+  publish(0);
   EXPECT_TRUE(box_->anything_arrived());
   EXPECT_EQ(receive(), (std::vector<std::uint64_t>{0, 30}));
   for (std::uint64_t i = 0; i < Mailbox::kSlots; ++i) ASSERT_TRUE(send(i));
   EXPECT_EQ(receive().size(), Mailbox::kSlots);
+}
+
+// Its process lives, so its claim stays its own however long that takes.
+TEST_F(MailboxTest, ASenderStoppedAfterItsClaimJamsNobody) {
+  constexpr Sender kStopped{Slot{3}, 0, 1};
+  ASSERT_TRUE(send(0));
+  EXPECT_EQ(receive().size(), 1u);
+  state(1).store(claimed_by(kStopped, 0));
+  std::uint64_t sent = 0;
+  std::uint64_t read = 0;
+  for (std::uint64_t lap = 0; lap < 5; ++lap) {
+    for (std::uint64_t i = 0; i + 1 < Mailbox::kSlots; ++i) ASSERT_TRUE(send(sent++)) << "lap " << lap;
+    EXPECT_FALSE(send(99)) << "the slot of the stopped sender is nobody else's";
+    EXPECT_TRUE(box_->anything_arrived());
+    for (const std::uint64_t what : receive()) EXPECT_EQ(what, read++);
+    EXPECT_FALSE(box_->anything_arrived());
+  }
+  EXPECT_EQ(read, sent);
+  publish(1);
+  EXPECT_TRUE(box_->anything_arrived());
+  EXPECT_EQ(receive().size(), 1u) << "what it had to say counts";
+  EXPECT_FALSE(box_->anything_arrived());
+  for (std::uint64_t lap = 0; lap < 3; ++lap) {
+    for (std::uint64_t i = 0; i < Mailbox::kSlots; ++i) ASSERT_TRUE(send(i)) << "lap " << lap;
+    EXPECT_EQ(receive().size(), Mailbox::kSlots) << "its slot is in use again";
+  }
+}
+
+TEST_F(MailboxTest, ASenderThatIsStoppedAndThenKilledGivesItsSlotBack) {
+  state(0).store(claimed_by({Slot{3}, 0, 1}, 0));
+  ASSERT_TRUE(send(1));
+  EXPECT_EQ(receive(), std::vector<std::uint64_t>{1});
+  bool lives = true;
+  const auto receive_all = [&] {
+    std::size_t count = 0;
+    box_->receive([&](const Sender& s) { return lives || s.slot != Slot{3}; },
+                  [&](EndpointId, const Message&) { ++count; });
+    return count;
+  };
+  for (std::uint64_t i = 0; i + 1 < Mailbox::kSlots; ++i) ASSERT_TRUE(send(i));
+  EXPECT_EQ(receive_all(), Mailbox::kSlots - 1);
+  lives = false;
+  EXPECT_EQ(receive_all(), 0u);
+  for (std::uint64_t lap = 0; lap < 2; ++lap) {
+    for (std::uint64_t i = 0; i < Mailbox::kSlots; ++i) ASSERT_TRUE(send(i)) << "lap " << lap;
+    EXPECT_EQ(receive_all(), Mailbox::kSlots);
+  }
+}
+
+// What it sends after a late message is behind it, also where the ring puts it before.
+TEST_F(MailboxTest, ALateMessageComesBeforeTheNextOfItsSender) {
+  constexpr Sender kSlow{Slot{3}, 0, 1};
+  for (std::uint64_t i = 0; i < 40; ++i) ASSERT_TRUE(send(i));
+  EXPECT_EQ(receive().size(), 40u);
+  state(40).store(claimed_by(kSlow, 0));
+  for (std::uint64_t i = 0; i < 40; ++i) ASSERT_TRUE(send(i));
+  EXPECT_EQ(receive().size(), 40u);
+  publish(40);
+  ASSERT_TRUE(box_->send(kSlow, EndpointId{3}, {{7, 0, 0}}));
+  EXPECT_EQ(receive(), (std::vector<std::uint64_t>{0, 7}));
 }
 
 TEST_F(MailboxTest, ManySendersAtOnceLoseNothing) {
@@ -111,6 +176,58 @@ TEST_F(MailboxTest, ManySendersAtOnceLoseNothing) {
     if (HasFatalFailure()) break;
     std::this_thread::yield();
   }
+}
+
+// One of them dawdles between its claim and its message, again and again, by the steps that a sender takes.
+TEST_F(MailboxTest, ASenderThatDawdlesUnderLoadLosesNothingAndStopsNobody) {
+  constexpr std::uint64_t kEach = 20'000;
+  constexpr Sender kSlow{Slot{11}, 0, 1};
+  std::atomic<std::uint64_t> others_read{0};
+  std::vector<std::jthread> senders;
+  for (std::uint16_t who = 0; who < 2; ++who) {
+    senders.emplace_back([this, who] {
+      for (std::uint64_t i = 0; i < kEach;) {
+        if (box_->send({Slot{10}, who, 1}, EndpointId{who}, {{i, 0, 0}})) {
+          ++i;
+        } else {
+          std::this_thread::yield();
+        }
+      }
+    });
+  }
+  std::uint64_t slow_sent = 0;
+  const std::jthread slow{[&] {
+    while (others_read.load() < 2 * kEach) {
+      const std::uint64_t ticket = tail().load();
+      std::atomic<std::uint64_t>& at = state(ticket % Mailbox::kSlots);
+      std::uint64_t free = ticket / Mailbox::kSlots << 42;
+      if (!at.compare_exchange_strong(free, claimed_by(kSlow, ticket / Mailbox::kSlots))) continue;
+      const std::uint64_t before = others_read.load();
+      // Longer than the ring is, so that it comes round: only if nobody is held up does this end.
+      while (others_read.load() < std::min(before + 200, 2 * kEach)) std::this_thread::yield();
+      (&at)[1].store(2);            // from endpoint 2
+      (&at)[2].store(slow_sent++);  // the message's first word
+      at.fetch_add(1);
+    }
+  }};
+  std::array<std::uint64_t, 3> next{};
+  const Time latest = monotonic_now() + kHangs;
+  while (others_read.load() < 2 * kEach && monotonic_now() < latest) {
+    box_->receive([](const Sender&) { return true; },
+                  [&](EndpointId from, const Message& m) {
+                    EXPECT_EQ(m.words[0], next[from.value]++);
+                    if (from.value < 2) others_read.fetch_add(1);
+                  });
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(others_read.load(), 2 * kEach) << "somebody was held up";
+  others_read.store(2 * kEach);
+  for (std::jthread& sender : senders) sender.join();
+  const_cast<std::jthread&>(slow).join();
+  box_->receive([](const Sender&) { return true; },
+                [&](EndpointId from, const Message& m) { EXPECT_EQ(m.words[0], next[from.value]++); });
+  EXPECT_EQ(next[2], slow_sent);
+  EXPECT_GT(slow_sent, 0u);
 }
 
 }  // namespace

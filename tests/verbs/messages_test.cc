@@ -28,9 +28,11 @@ struct Pair {
     }
   }
   bool try_send(Peer& from, Peer& to, std::uint64_t what) {
-    return from.transport->send(
-        to.id, to.transport->address(),
-        {77, EndpointId{from.id.slot.value}, EndpointId{to.id.slot.value}, {{what, ~what, 1}}});
+    const Packet packet{.cookie = 77,
+                        .from = EndpointId{from.id.slot.value},
+                        .to = EndpointId{to.id.slot.value},
+                        .message = {{what, ~what, 1}}};
+    return from.transport->send(to.id, to.transport->address(), packet);
   }
   void send(Peer& from, Peer& to, std::uint64_t what) {
     ASSERT_TRUE(soon([&] { poll(); }, [&] { return try_send(from, to, what); }));

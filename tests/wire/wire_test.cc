@@ -84,6 +84,15 @@ TEST(Session, BothSidesNameBothVersions) {
             "speaks version 2, this is version 1; use the same release on all nodes");
 }
 
+TEST(Session, AClientIsToldThatAServerHasNoRoom) {
+  Side client{Role::client};
+  for (const char byte : Session::full()) client.hear({&byte, 1});
+  EXPECT_NE(client.error.find("too many files open"), std::string::npos) << client.error;
+  Side server{Role::server};
+  server.hear(Session::full());
+  EXPECT_NE(server.error.find("not a DecLock peer"), std::string::npos) << "no client says so";
+}
+
 TEST(Session, AStrangerIsRefusedAtItsFirstWrongByte) {
   for (const Role role : {Role::client, Role::server}) {
     for (const std::string_view garbage : {"G", "GET / HTTP/1.1\r\n\r\n", "DecLocK", "DecLockX"}) {

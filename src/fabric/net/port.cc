@@ -1,10 +1,34 @@
 #include "net/port.h"
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "base/check.h"
 
 namespace declock::net {
+namespace {
+
+// What goes from port to port through a memory node begins with one of these.
+const Blob kOfTransport = "t";
+const Blob kPacket = "p";
+
+static_assert(std::is_trivially_copyable_v<Packet> && sizeof(Packet) < kBlobMax);
+
+Blob as_blob(const Packet& packet) {
+  Blob blob = kPacket;
+  blob.append(reinterpret_cast<const char*>(&packet), sizeof packet);
+  return blob;
+}
+
+std::optional<Packet> packet_in(const Blob& blob) {
+  if (!blob.starts_with(kPacket) || blob.size() != kPacket.size() + sizeof(Packet)) return {};
+  Packet packet;
+  std::memcpy(static_cast<void*>(&packet), blob.data() + kPacket.size(), sizeof packet);
+  return packet;
+}
+
+}  // namespace
 
 Port::Port(Config config, std::unique_ptr<Transport> transport, Worker& worker,
            Switchboard& switchboard)
@@ -12,6 +36,10 @@ Port::Port(Config config, std::unique_ptr<Transport> transport, Worker& worker,
       transport_(std::move(transport)),
       worker_(worker),
       switchboard_(switchboard),
+      streams_(
+          config.self, [this](const PeerId& to, Packet& packet) { return transmit(to, packet); },
+          [this](const PeerId& to) { transport_->reconnect(to); },
+          [this](const PeerId& to, Packet& packet) { relay(to, packet); }),
       behind_(worker.frames()) {}
 
 Port::~Port() {
@@ -116,7 +144,7 @@ void Port::release(Flight& flight) {
   flights_.pop_back();
 }
 
-void Port::break_link(MnId mn, Errc status) {
+void Port::break_link(MnId mn, Errc unposted) {
   Link& over = link(mn);
   if (!over.is_open) return;
   over.is_open = false;
@@ -132,6 +160,7 @@ void Port::break_link(MnId mn, Errc status) {
     const auto next = std::find_if(flights_.begin(), flights_.end(),
                                    [](const auto& f) { return f->ends && f->doorbell != nullptr; });
     if (next == flights_.end()) break;
+    const Errc status = (*next)->is_posted ? Errc::outcome_unknown : unposted;
     std::exchange((*next)->doorbell, nullptr)->complete(status);
   }
   for (Flight* flight : never_posted) release(*flight);
@@ -218,14 +247,25 @@ const PeerAddresses* Port::find(Slot slot) const {
                                                                            : nullptr;
 }
 
+// It was a member before, or its slot belongs to a later one. Whoever is not known yet may come.
+bool Port::is_gone(const PeerId& peer) const {
+  if (peer.slot.value >= peers_.size()) return false;
+  const PeerAddresses& last = peers_[peer.slot.value];
+  return last.incarnation > peer.incarnation ||
+         (last.incarnation == peer.incarnation && last.workers.empty());
+}
+
 void Port::on_peers(const std::vector<PeerAddresses>& peers) {
   for (PeerAddresses& old : peers_) {
     const bool stays = std::any_of(peers.begin(), peers.end(), [&](const PeerAddresses& p) {
       return p.slot == old.slot && p.incarnation == old.incarnation;
     });
     if (stays) continue;
-    for (std::size_t w = 0; w < old.workers.size(); ++w)
-      transport_->forget({old.slot, old.incarnation, static_cast<std::uint16_t>(w)});
+    for (std::size_t w = 0; w < old.workers.size(); ++w) {
+      const PeerId gone{old.slot, old.incarnation, static_cast<std::uint16_t>(w)};
+      transport_->forget(gone);
+      streams_.forget(gone);
+    }
     old.workers.clear();
   }
   for (const PeerAddresses& peer : peers) {
@@ -240,31 +280,56 @@ void Port::send(EndpointId from, EndpointId to, const Message& message) {
   if (peer == nullptr) return;  // it has left
   const auto worker = static_cast<std::uint16_t>(number % peer->workers.size());
   const PeerId id{peer->slot, peer->incarnation, worker};
-  const Packet packet{peer->workers[worker].cookie, from, to, message};
+  const Packet packet{.from = from, .to = to, .message = message};
   if (id == config_.self) return early_.push_back(packet);  // heard at the next turn
-  // In order: not before what could not be sent yet.
-  const bool waits =
-      std::any_of(unsent_.begin(), unsent_.end(), [&](const Unsent& u) { return u.to == id; });
-  if (waits || !transport_->send(id, peer->workers[worker].blob, packet))
-    unsent_.push_back({id, packet});
+  streams_.send(id, packet, worker_.now());
+  watch_streams();
 }
 
-void Port::send_again() {
-  std::vector<Unsent> all;
-  all.swap(unsent_);
-  std::vector<PeerId> full;
-  for (const Unsent& u : all) {
-    const PeerAddresses* peer = find(u.to.slot);
-    if (peer == nullptr || peer->incarnation != u.to.incarnation) continue;  // gone
-    const bool waits = std::find(full.begin(), full.end(), u.to) != full.end();
-    if (!waits && transport_->send(u.to, peer->workers[u.to.worker].blob, u.packet)) continue;
-    if (!waits) full.push_back(u.to);
-    unsent_.push_back(u);
+const Address* Port::address_of(const PeerId& to) const {
+  const PeerAddresses* peer = find(to.slot);
+  // Not heard of yet: this node's view is older than its message.
+  if (peer == nullptr || peer->incarnation != to.incarnation) return nullptr;
+  return &peer->workers[to.worker % peer->workers.size()];
+}
+
+bool Port::transmit(const PeerId& to, Packet& packet) {
+  const Address* address = address_of(to);
+  if (address == nullptr) return false;
+  packet.cookie = address->cookie;
+  return transport_->send(to, address->blob, packet);
+}
+
+// Through a memory node, over control connections.
+void Port::relay(const PeerId& to, Packet& packet) {
+  const Address* address = address_of(to);
+  if (address == nullptr) return;
+  packet.cookie = address->cookie;
+  switchboard_.ask(config_.self.worker, to, as_blob(packet));
+}
+
+void Port::watch_streams() {
+  if (std::exchange(streams_watched_, true)) return;
+  behind_.spawn(keep_streams_going());
+}
+
+Task<void> Port::keep_streams_going() {
+  while (streams_.is_busy() && !evicted_) {
+    co_await worker_.sleep_for(Streams::kAcknowledgeAfter);
+    streams_.pump(worker_.now());
   }
+  streams_watched_ = false;
 }
 
 void Port::on_packet(const Packet& packet) {
   if (packet.cookie != config_.cookie) return;  // from somebody who is no member
+  if (is_gone(packet.sender)) return;           // there is nobody to thank
+  const bool is_next = streams_.arrives(packet, worker_.now());
+  watch_streams();
+  if (is_next) hear(packet);
+}
+
+void Port::hear(const Packet& packet) {
   for (NetEndpoint* endpoint : endpoints_) {
     if (endpoint->id() != packet.to) continue;
     const bool is_first =
@@ -278,20 +343,37 @@ void Port::on_packet(const Packet& packet) {
 void Port::hear_early() {
   std::deque<Packet> early;
   early.swap(early_);
-  for (const Packet& packet : early) on_packet(packet);
+  for (const Packet& packet : early) hear(packet);
 }
 
 void Port::on_ask(const PeerId& peer, const Blob& blob) {
-  switchboard_.ask(config_.self.worker, peer, blob);
+  switchboard_.ask(config_.self.worker, peer, kOfTransport + blob);
 }
 
 Result<Blob, std::string> Port::accept(const PeerId& from, const Blob& asked) {
-  return transport_->accept(from, asked);
+  if (const std::optional<Packet> packet = packet_in(asked)) {
+    on_packet(*packet);
+    Packet thanks = streams_.thanks_to(from);
+    const Address* address = address_of(from);
+    if (address != nullptr) thanks.cookie = address->cookie;
+    return as_blob(thanks);
+  }
+  if (!asked.starts_with(kOfTransport))
+    return Failure{std::string{"neither a message nor a transport's"}};
+  streams_.starts_again(from, worker_.now());
+  Result<Blob, std::string> answer = transport_->accept(from, asked.substr(kOfTransport.size()));
+  if (answer) *answer = kOfTransport + *answer;
+  return answer;
+}
+
+void Port::on_accepted(const PeerId& by, const Blob& answer) {
+  if (const std::optional<Packet> packet = packet_in(answer)) return on_packet(*packet);
+  if (answer.starts_with(kOfTransport)) transport_->accepted(by, answer.substr(kOfTransport.size()));
 }
 
 bool Port::poll() {
   if (!early_.empty()) hear_early();
-  if (!unsent_.empty()) send_again();
+  if (streams_.is_urgent()) streams_.pump(worker_.now());
   if (unposted_ > 0) {
     for (std::size_t i = 0; i < links_.size(); ++i) {
       if (links_[i].is_open) post_unposted(MnId{static_cast<std::uint16_t>(i)});

@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "net/streams.h"
 #include "net/transport.h"
 #include "runtime/task_group.h"
 
@@ -67,8 +68,10 @@ class Port final : private Transport::Sink {
 
   // Hands over what has arrived, and sends what could not be sent before. True: there was something.
   bool poll();
-  bool anything_unsent() const { return !unsent_.empty() || unposted_ > 0; }
-  bool anything_unsaid() const { return !unsent_.empty() || transport_->anything_undelivered(); }
+  bool anything_unsent() const { return streams_.is_urgent() || unposted_ > 0; }
+  bool anything_unsaid() const {
+    return streams_.anything_unsaid() || transport_->anything_undelivered();
+  }
 
   // From the compute node, on this worker.
   void attach(MnId mn);
@@ -79,8 +82,8 @@ class Port final : private Transport::Sink {
   void lose(MnId mn);
   void on_peers(const std::vector<PeerAddresses>& peers);
   Result<Blob, std::string> accept(const PeerId& from, const Blob& asked);
-  void on_accepted(const PeerId& by, const Blob& answer) { transport_->accepted(by, answer); }
-  // This compute node can do nothing any more: whatever waits ends with Errc::evicted.
+  void on_accepted(const PeerId& by, const Blob& answer);
+  // This compute node can do nothing any more: whatever waits ends with Errc::evicted, and what was posted as unknown.
   void evict();
 
  private:
@@ -101,10 +104,6 @@ class Port final : private Transport::Sink {
     std::deque<Flight*> unposted;
     std::vector<Timer*> waiting;  // for it to open
   };
-  struct Unsent {
-    PeerId to;
-    Packet packet;
-  };
   // co_await: until the link opens, or nothing ever will. Woken by a timer, which forgets who is destroyed meanwhile.
   struct Opened {
     Port& port;
@@ -122,12 +121,19 @@ class Port final : private Transport::Sink {
   Link& link(MnId mn);
   static Task<Result<void>> reopen(Worker& worker, Port& port, MnId mn);  // frames are the worker's
   void post_unposted(MnId mn);
-  void break_link(MnId mn, Errc status = Errc::outcome_unknown);
+  // What was never posted ends with `unposted`: it has certainly not taken effect.
+  void break_link(MnId mn, Errc unposted = Errc::outcome_unknown);
   void release(Flight& flight);
   void wake_waiting(Link& link);
   Task<void> watch_the_clock();
   const PeerAddresses* find(Slot slot) const;
-  void send_again();
+  bool is_gone(const PeerId& peer) const;
+  const Address* address_of(const PeerId& to) const;
+  bool transmit(const PeerId& to, Packet& packet);
+  void relay(const PeerId& to, Packet& packet);
+  void watch_streams();
+  Task<void> keep_streams_going();
+  void hear(const Packet& packet);
   void hear_early();
 
   void on_complete(Batch& batch, Errc status) override;
@@ -145,8 +151,8 @@ class Port final : private Transport::Sink {
   std::vector<std::unique_ptr<Flight>> spare_flights_;
   std::size_t unposted_ = 0;
   std::vector<PeerAddresses> peers_;  // by slot
-  std::vector<Unsent>
-      unsent_;  // bounded, as those of shared memory: a request per lock and client to be told about
+  Streams streams_;
+  bool streams_watched_ = false;
   // To be heard at the next turn: what a worker sends to itself, and what is for endpoints that nobody listens at yet (others
   // know of a member before it has built its locks).
   std::deque<Packet> early_;

@@ -62,6 +62,11 @@ struct Packet {
   std::uint64_t cookie = 0;  // that the receiver chose: whoever does not know it is not heard
   EndpointId from{};
   EndpointId to{};
+  // Of streams.h:
+  PeerId sender{};
+  bool has_gap = false;            // a message from the receiver is missing
+  std::uint64_t number = 0;        // counted from 1 per pair of workers; 0: an acknowledgement alone
+  std::uint64_t acknowledged = 0;  // all up to this, of those that the receiver sent
   Message message{};
 };
 
@@ -102,8 +107,10 @@ class Transport {
   // ------- other workers
   // What others must know to send to this one.
   virtual Blob address() const = 0;
-  // Reliable and in order while both live. False: not now; try again after a poll().
+  // In order. May be lost if a connection breaks (streams.h sends it again). False: not now; try again after a poll().
   virtual bool send(const PeerId& to, const Blob& address, const Packet& packet) = 0;
+  // What was sent to this peer does not arrive: the next is to go over a new connection.
+  virtual void reconnect(const PeerId&) {}
   // Of what was sent; it may be lost if this process ends now.
   virtual bool anything_undelivered() const { return false; }
   // It was removed, or there will be nothing more for it.

@@ -16,6 +16,8 @@ class NetWorker final : public ThreadWorker {
   NetWorker(Prng random, std::function<void(Time)> on_away);
   ~NetWorker() override;
 
+  // False: there was no descriptor left for it.
+  bool is_open() const { return rung_ >= 0; }
   void set_port(Port* port) { port_ = port; }
   // From any thread: runs this on the worker's own, soon, and in the order in which they come.
   void post(std::function<void()> job);

@@ -1,13 +1,16 @@
 #include "ofi/exposure.h"
 
 #include <fmt/format.h>
+#include <malloc.h>
 #include <rdma/fi_errno.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "base/random.h"
@@ -37,15 +40,17 @@ std::optional<AccessAnswer> AccessAnswer::from_blob(const net::Blob& blob, const
 
 Result<std::unique_ptr<OfiExposure>, std::string> OfiExposure::open_on(const std::string& host,
                                                                        std::span<std::byte> memory) {
-  const auto tried = Network::open(host);
-  if (!tried) return Failure{tried.error()};
-  return std::unique_ptr<OfiExposure>{new OfiExposure{host, memory}};
+  auto network = Network::open(host);
+  if (!network) return Failure{network.error()};
+  const int any_readable = epoll_create1(EPOLL_CLOEXEC);
+  if (any_readable < 0)
+    return Failure{fmt::format("an epoll descriptor cannot be had: {}", std::strerror(errno))};
+  return std::unique_ptr<OfiExposure>{new OfiExposure{std::move(*network), memory, any_readable}};
 }
 
-OfiExposure::OfiExposure(std::string host, std::span<std::byte> memory)
-    : host_(std::move(host)), memory_(memory), any_readable_(epoll_create1(EPOLL_CLOEXEC)) {
-  CHECK(any_readable_ >= 0);
-}
+OfiExposure::OfiExposure(std::unique_ptr<Network> network, std::span<std::byte> memory,
+                         int any_readable)
+    : network_(std::move(network)), memory_(memory), any_readable_(any_readable) {}
 
 OfiExposure::~OfiExposure() {
   ::close(any_readable_);
@@ -54,7 +59,7 @@ OfiExposure::~OfiExposure() {
 Result<net::Blob, std::string> OfiExposure::open(const net::PeerId& peer, const net::Blob& offer) {
   if (!offer.empty()) return Failure{std::string{"an offer over tcp is empty"}};
   close(peer);
-  auto network = Network::open(host_);
+  auto network = network_->open_another();
   if (!network) return Failure{network.error()};
   auto endpoint = (*network)->make_endpoint();
   if (!endpoint) return Failure{endpoint.error()};
@@ -82,9 +87,13 @@ void OfiExposure::close(const net::PeerId& peer) {
   std::erase(busy_, &at->second);
   (void)epoll_ctl(any_readable_, EPOLL_CTL_DEL, at->second.network->wait_descriptor(), nullptr);
   accesses_.erase(at);
+  may_give_back_ = true;
 }
 
 bool OfiExposure::progress() {
+  // The megabytes of an endpoint lie scattered in the heap, which keeps them for whoever comes next. Once for all that were
+  // closed together.
+  if (std::exchange(may_give_back_, false)) (void)malloc_trim(0);
   std::array<epoll_event, 32> events;
   const int readable = epoll_wait(any_readable_, events.data(), events.size(), 0);
   for (int i = 0; i < readable; ++i) {

@@ -24,10 +24,10 @@ class OfiExposure final : public net::Exposure {
   void close(const net::PeerId& peer) override;
   bool progress() override;
   int wait_descriptor() const override { return any_readable_; }
-  bool may_wait() override { return busy_.empty(); }
+  bool may_wait() override { return busy_.empty() && !may_give_back_; }
 
  private:
-  OfiExposure(std::string host, std::span<std::byte> memory);
+  OfiExposure(std::unique_ptr<Network> network, std::span<std::byte> memory, int any_readable);
 
   // With a completion queue of its own: the provider does not survive that an endpoint is closed while others use its
   // queue. Closed in the opposite order: first the key.
@@ -36,11 +36,12 @@ class OfiExposure final : public net::Exposure {
     Owned<fid_ep> endpoint;
     Owned<fid_mr> region;
   };
-  std::string host_;
+  std::unique_ptr<Network> network_;  // that each access has another of
   std::span<std::byte> memory_;
   std::map<net::PeerId, Access> accesses_;
-  std::vector<Access*> busy_;  // there is, or may be, something to do
-  int any_readable_ = -1;      // an epoll descriptor over all their queues
+  std::vector<Access*> busy_;   // there is, or may be, something to do
+  bool may_give_back_ = false;  // memory, of accesses that were closed
+  int any_readable_;            // an epoll descriptor over all their queues
 };
 
 // What a memory node tells a compute node: where, and with which key.

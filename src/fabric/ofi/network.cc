@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "base/check.h"
 
@@ -33,7 +34,7 @@ void set_sizes() {
 Result<std::unique_ptr<Network>, std::string> Network::open(const std::string& host) {
   set_sizes();
   if (const auto loaded = load_library(); !loaded) return Failure{loaded.error()};
-  const std::unique_ptr<fi_info, FreeInfo> hints{library().dupinfo(nullptr)};  // an empty one
+  const Info hints{library().dupinfo(nullptr)};  // an empty one
   hints->ep_attr->type = FI_EP_RDM;
   hints->caps = FI_MSG | FI_RMA | FI_ATOMIC;
   hints->fabric_attr->prov_name = strdup("tcp;ofi_rxm");
@@ -44,9 +45,8 @@ Result<std::unique_ptr<Network>, std::string> Network::open(const std::string& h
   // F2: a WRITE is complete when it is in the memory, not when it was sent.
   hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
 
-  std::unique_ptr<Network> net{new Network};
   fi_info* found = nullptr;
-  int code =
+  const int code =
       library().getinfo(FI_VERSION(1, 17), host.c_str(), nullptr, FI_SOURCE, hints.get(), &found);
   if (code != 0) {
     return Failure{fmt::format(
@@ -54,10 +54,20 @@ Result<std::unique_ptr<Network>, std::string> Network::open(const std::string& h
         "Debian's libfabric1 (1.17 or later) installed?",
         host, library().strerror(-code))};
   }
-  net->info_.reset(found);
+  return open_with(Info{found});
+}
+
+Result<std::unique_ptr<Network>, std::string> Network::open_another() const {
+  return open_with(Info{library().dupinfo(info_.get())});
+}
+
+Result<std::unique_ptr<Network>, std::string> Network::open_with(Info info) {
+  std::unique_ptr<Network> net{new Network};
+  net->info_ = std::move(info);
+  fi_info* const found = net->info_.get();
   fid_fabric* fabric = nullptr;
-  if ((code = library().fabric(found->fabric_attr, &fabric, nullptr)) != 0)
-    return Failure{failed("fabric", code)};
+  int code = library().fabric(found->fabric_attr, &fabric, nullptr);
+  if (code != 0) return Failure{failed("fabric", code)};
   net->fabric_.reset(fabric);
   fid_domain* domain = nullptr;
   if ((code = fi_domain(fabric, found, &domain, nullptr)) != 0) return Failure{failed("domain", code)};

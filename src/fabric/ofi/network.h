@@ -29,6 +29,8 @@ class Network {
  public:
   // On the local address `host`. An error says what is missing.
   static Result<std::unique_ptr<Network>, std::string> open(const std::string& host);
+  // Another on the same address, without asking the machine for all that it has.
+  Result<std::unique_ptr<Network>, std::string> open_another() const;
 
   Result<Owned<fid_ep>, std::string> make_endpoint() const;
   static std::string name_of(fid_ep* endpoint);
@@ -43,11 +45,14 @@ class Network {
   bool may_wait() const;
 
  private:
-  Network() = default;
   struct FreeInfo {
     void operator()(fi_info* info) const { library().freeinfo(info); }
   };
-  std::unique_ptr<fi_info, FreeInfo> info_;
+  using Info = std::unique_ptr<fi_info, FreeInfo>;
+  Network() = default;
+  static Result<std::unique_ptr<Network>, std::string> open_with(Info info);
+
+  Info info_;
   Owned<fid_fabric> fabric_;
   Owned<fid_domain> domain_;
   Owned<fid_cq> queue_;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "base/check.h"
 #include "ofi/exposure.h"
@@ -15,8 +16,13 @@ namespace declock::ofi {
 namespace {
 
 constexpr std::size_t kArriving = 64;
-// A completion's context: that of a message that arrived, or else the number of a flight and its count of uses.
+// A completion's context: of a message that arrived, its buffer; of one that was sent, the connection; or else the number of a
+// flight and its count of uses.
 constexpr std::uint64_t kArrived = std::uint64_t{1} << 63;
+constexpr std::uint64_t kSent = std::uint64_t{1} << 62;
+constexpr std::uint32_t next_use(std::uint32_t uses) {
+  return (uses + 1) & 0x3FFF'FFFF;  // as many bits as a context has left
+}
 
 void* as_context(std::uint64_t number) {
   return reinterpret_cast<void*>(number);  // NOLINT: libfabric hands it back untouched
@@ -128,13 +134,13 @@ void OfiTransport::pump(Link& to, Sink* sink, MnId mn) {
     Flight& flight = flights_[number];
     const Piece piece = to.queue.front();
     const ssize_t posted =
-        issue(to, piece, as_context(std::uint64_t{flight.uses + 1} << 32 | (number + 1)));
+        issue(to, piece, as_context(std::uint64_t{next_use(flight.uses)} << 32 | (number + 1)));
     if (posted == -FI_EAGAIN) return;
     if (posted != 0) {
       if (sink != nullptr) sink->on_broken(mn);
       return;
     }
-    flight = {piece, mn, to.connection, flight.uses + 1, true};
+    flight = {piece, mn, to.connection, next_use(flight.uses), true};
     free_flights_.pop_back();
     to.queue.pop_front();
     to.under_way[static_cast<std::size_t>(piece.way)] += 1;
@@ -202,21 +208,42 @@ bool OfiTransport::send(const net::PeerId& to, const net::Blob& address, const n
     if (!network_->is_address(address) ||
         fi_av_insert(network_->addresses(), address.data(), 1, &found, 0, nullptr) != 1)
       return true;  // nobody is there: as lost as if it had just died
-    at = peers_.emplace(to, found).first;
+    at = peers_.emplace(to, Peer{found, ++peer_connections_}).first;
   }
-  // Copied, and without a completion: either it arrives or the peer is gone.
-  return fi_inject(endpoint_.get(), &packet, sizeof packet, at->second) == 0;
+  // Copied. Its completion says nothing of interest but an error.
+  iovec bytes{const_cast<net::Packet*>(&packet), sizeof packet};
+  fi_msg message{};
+  message.msg_iov = &bytes;
+  message.iov_count = 1;
+  message.addr = at->second.address;
+  message.context = as_context(kSent | at->second.connection);
+  return fi_sendmsg(endpoint_.get(), &message, FI_INJECT) == 0;
 }
 
 void OfiTransport::forget(const net::PeerId& peer) {
   const auto at = peers_.find(peer);
   if (at == peers_.end()) return;
-  (void)fi_av_remove(network_->addresses(), &at->second, 1, 0);
+  (void)fi_av_remove(network_->addresses(), &at->second.address, 1, 0);
   peers_.erase(at);
 }
 
-Result<net::Blob, std::string> OfiTransport::accept(const net::PeerId&, const net::Blob&) {
-  return Failure{std::string{"over tcp nobody asks for a connection"}};
+// A message could not be sent. The provider goes on with a connection that was reset, and refuses another from the same peer,
+// until the address is removed.
+void OfiTransport::drop_peer_connection(std::uint64_t connection) {
+  const auto at = std::find_if(peers_.begin(), peers_.end(),
+                               [&](const auto& p) { return p.second.connection == connection; });
+  if (at != peers_.end()) forget(net::PeerId{at->first});
+}
+
+// The other end may not know that the connection is gone, and then it refuses another.
+void OfiTransport::reconnect(const net::PeerId& peer) {
+  forget(peer);
+  not_reached_.push_back(peer);
+}
+
+Result<net::Blob, std::string> OfiTransport::accept(const net::PeerId& from, const net::Blob&) {
+  forget(from);
+  return net::Blob{};
 }
 
 // ---------------------------------------------------------------- what arrives
@@ -227,10 +254,12 @@ bool OfiTransport::poll(Sink& sink) {
     finished_.pop_back();
     sink.on_complete(*batch, batch->status);
   }
+  for (const net::PeerId& peer : std::exchange(not_reached_, {})) sink.on_ask(peer, {});
   std::array<fi_cq_msg_entry, 16> entries;
   const ssize_t got = fi_cq_read(network_->queue(), entries.data(), entries.size());
   for (ssize_t i = 0; i < got; ++i) {
     const auto context = std::bit_cast<std::uint64_t>(entries[static_cast<std::size_t>(i)].op_context);
+    if ((context & kSent) != 0) continue;
     if ((context & kArrived) == 0) {
       complete(context, Errc::ok, sink);
       continue;
@@ -246,6 +275,8 @@ bool OfiTransport::poll(Sink& sink) {
       const auto context = std::bit_cast<std::uint64_t>(error.op_context);
       if ((context & kArrived) != 0) {
         listen_again(context & ~kArrived);
+      } else if ((context & kSent) != 0) {
+        drop_peer_connection(context & ~kSent);
       } else {
         complete(context, Errc::outcome_unknown, sink);
       }

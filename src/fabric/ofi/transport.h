@@ -37,6 +37,7 @@ class OfiTransport final : public net::Transport {
   net::Blob address() const override { return Network::name_of(endpoint_.get()); }
   bool send(const net::PeerId& to, const net::Blob& address, const net::Packet& packet) override;
   void forget(const net::PeerId& peer) override;
+  void reconnect(const net::PeerId& peer) override;
   Result<net::Blob, std::string> accept(const net::PeerId& from, const net::Blob& asked) override;
   void accepted(const net::PeerId&, const net::Blob&) override {}
 
@@ -80,6 +81,7 @@ class OfiTransport final : public net::Transport {
   ssize_t issue(const Link& link, const Piece& piece, void* context);
   void complete(std::uint64_t context, Errc status, Sink& sink);
   void listen_again(std::size_t buffer);
+  void drop_peer_connection(std::uint64_t connection);
 
   std::unique_ptr<Network> network_;
   Owned<fid_ep> endpoint_;
@@ -87,7 +89,14 @@ class OfiTransport final : public net::Transport {
   std::vector<Flight> flights_;
   std::vector<std::uint32_t> free_flights_;
   std::vector<net::Batch*> finished_;  // by drop(), to be told at the next poll()
-  std::map<net::PeerId, fi_addr_t> peers_;
+  struct Peer {
+    fi_addr_t address = FI_ADDR_UNSPEC;
+    std::uint32_t connection = 0;  // counts them
+  };
+  std::map<net::PeerId, Peer> peers_;
+  std::uint32_t peer_connections_ = 0;
+  std::vector<net::PeerId>
+      not_reached_;  // to be asked, at the next poll(), to drop what they have of this one
   std::vector<net::Packet> arriving_;  // where messages are received
   // Memory for operations: all of it, because the network may use some for as long as the endpoint is open; and what is
   // to be had again, by size.

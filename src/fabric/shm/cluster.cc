@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "declock-";
 constexpr std::string_view kMemorySuffix = ".mn";
+constexpr std::uint32_t kMnsMax = 64;
 
 constexpr std::uint64_t rounded_up(std::uint64_t bytes, std::uint64_t unit) {
   return (bytes + unit - 1) / unit * unit;
@@ -48,7 +49,7 @@ SegmentHeader header_for(const ClusterConfig& config) {
 bool is_sound(const SegmentHeader& h) {
   return h.members >= 1 && h.members <= HeaderLayout::kMembersMax && h.workers >= 1 &&
          h.workers <= 256 && h.endpoints >= h.workers && h.endpoints <= 1024 && h.mns >= 1 &&
-         h.mns <= 64 && h.bytes == cluster_bytes(h);
+         h.mns <= kMnsMax && h.bytes == cluster_bytes(h);
 }
 
 std::string described(const SegmentHeader& h) {
@@ -111,7 +112,10 @@ Result<Cluster, std::string> Cluster::open_or_create_members(const ClusterConfig
     cluster.cluster_ = std::move(**found);
     const SegmentHeader& is = cluster.shape();
     if (!is_sound(is))
-      return Failure{fmt::format("{}: is damaged: its header makes no sense; remove it", path)};
+      return Failure{
+          fmt::format("{}: is damaged: its header makes no sense; remove it with "
+                      "'declock shm remove'",
+                      path)};
     const SegmentHeader asked = header_for(config);
     if (is.members != asked.members || is.workers != asked.workers || is.endpoints != asked.endpoints ||
         is.mns != asked.mns || is.mn_bytes != asked.mn_bytes) {
@@ -146,7 +150,10 @@ Result<Cluster, std::string> Cluster::open_members(const std::string& directory,
   Cluster cluster;
   cluster.cluster_ = std::move(**found);
   if (!is_sound(cluster.shape())) {
-    return Failure{fmt::format("{}: is damaged: its header makes no sense; remove it", path)};
+    return Failure{
+        fmt::format("{}: is damaged: its header makes no sense; remove it with "
+                    "'declock shm remove'",
+                    path)};
   }
   return cluster;
 }
@@ -181,45 +188,51 @@ Result<void, std::string> Cluster::open_memory(const ClusterConfig* make) {
   return {};
 }
 
+bool Cluster::has_lost_its_names() const {
+  return cluster_.is_unlinked_or_replaced() ||
+         std::any_of(memories_.begin(), memories_.end(),
+                     [](const Segment& memory) { return memory.is_unlinked_or_replaced(); });
+}
+
+bool Cluster::has_its_descriptors() const {
+  return cluster_.descriptor().is_ours() &&
+         std::all_of(memories_.begin(), memories_.end(),
+                     [](const Segment& memory) { return memory.descriptor().is_ours(); });
+}
+
+void Cluster::forget_descriptors() {
+  cluster_.forget_descriptor();
+  for (Segment& memory : memories_) memory.forget_descriptor();
+}
+
 Result<void, std::string> remove_cluster(const std::string& directory, const std::string& name) {
   auto valid = check_name(name);
   if (!valid) return valid;
   const std::string path = path_of(directory, name);
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (descriptor < 0) {
+  const auto found = Segment::find(path);
+  if (!found) return Failure{found.error()};
+  if (!*found) {
     return Failure{
-        fmt::format("{}: {}; 'declock shm list' shows what there is", path, std::strerror(errno))};
+        fmt::format("{}: there is no such file; 'declock shm list' shows what there is", path)};
   }
-  std::string error;
-  {
-    auto found = Segment::open(path, SegmentHeader::Kind::cluster);
-    if (!found) error = found.error();
-    // All slots at once: as long as this is held nobody can join, and who has done so is seen.
-    struct flock all {};
-    all.l_type = F_WRLCK;
-    all.l_whence = SEEK_SET;
-    all.l_start = lock_byte(Slot{0});
-    all.l_len = HeaderLayout::kMembersMax;
-    if (error.empty() && fcntl(descriptor, F_OFD_SETLK, &all) != 0) {
-      error = fmt::format("{}: is in use; 'declock shm inspect {}' shows by whom", path, name);
-    }
-    struct stat locked {};
-    struct stat named {};
-    if (error.empty() && (fstat(descriptor, &locked) != 0 || stat(path.c_str(), &named) != 0 ||
-                          locked.st_ino != named.st_ino || locked.st_dev != named.st_dev)) {
-      error = fmt::format("{}: was removed by somebody else meanwhile", path);
-    }
-    const std::uint32_t mns = error.empty() && *found ? (*found)->header().mns : 0;
-    for (std::uint32_t mn = 0; mn < mns && mn < 64; ++mn) {
-      const std::string memory = memory_path_of(directory, name, mn);
-      if (unlink(memory.c_str()) != 0 && errno != ENOENT)
-        error = fmt::format("{}: {}", memory, std::strerror(errno));
-    }
-    if (error.empty() && unlink(path.c_str()) != 0)
-      error = fmt::format("{}: {}", path, std::strerror(errno));
+  // All slots at once, and whatever another version may lock: as long as this is held nobody can join, and who has done
+  // so is seen.
+  struct flock all {};
+  all.l_type = F_WRLCK;
+  all.l_whence = SEEK_SET;
+  if (fcntl((*found)->descriptor().number(), F_OFD_SETLK, &all) != 0) {
+    return Failure{fmt::format("{}: is in use; 'declock shm inspect {}' shows by whom", path, name)};
   }
-  close(descriptor);
-  if (!error.empty()) return Failure{error};
+  if (!(*found)->is_at_its_path()) {
+    return Failure{fmt::format("{}: was removed by somebody else meanwhile", path)};
+  }
+  // Whatever the header says of their number: it may be damaged.
+  for (std::uint32_t mn = 0; mn < kMnsMax; ++mn) {
+    const std::string memory = memory_path_of(directory, name, mn);
+    if (unlink(memory.c_str()) != 0 && errno != ENOENT)
+      return Failure{fmt::format("{}: {}", memory, std::strerror(errno))};
+  }
+  if (unlink(path.c_str()) != 0) return Failure{fmt::format("{}: {}", path, std::strerror(errno))};
   return {};
 }
 

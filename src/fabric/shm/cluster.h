@@ -55,13 +55,22 @@ class Cluster {
 
   const SegmentHeader& shape() const { return cluster_.header(); }
   const Segment& file() const { return cluster_; }
+  // Whoever comes next makes another cluster, of which nobody here would know.
+  bool has_lost_its_names() const;
+  // Does the process still have what it opened? If not, whoever else has the numbers by now keeps them.
+  bool has_its_descriptors() const;
+  void forget_descriptors();
 
   struct alignas(64) MemberLine {
     std::atomic<std::uint64_t> word;  // a MemberWord
-    std::atomic<std::uint32_t> pid;   // of who has, or last had, the slot: a hint
+    // Of who has, or last had, the slot: its process, and the name space of that number, or 0.
+    std::atomic<std::uint32_t> pid;
+    std::atomic<std::uint32_t> news;  // to its dispatcher: the members have changed
+    std::atomic<std::uint64_t> pid_space;
   };
   MemberLine& member(Slot slot) const { return members()[slot.value]; }
   bool is_alive(const Sender& sender) const {
+    if (sender.slot.value >= shape().members) return false;
     const MemberWord word = MemberWord::of(member(sender.slot).word.load());
     return word.live && (word.incarnation & Sender::kIncarnationMask) == sender.incarnation;
   }
@@ -98,7 +107,7 @@ class Cluster {
   std::uint64_t mn_bytes_ = 0;          // of each
 };
 
-// Removes a cluster that nobody is a member of; its memory first. An error says who still is.
+// Removes a cluster that nobody is a member of, damaged or not; its memory first. An error says who still is.
 Result<void, std::string> remove_cluster(const std::string& directory, const std::string& name);
 
 // All clusters in a directory, by name, and what else has a name of theirs.

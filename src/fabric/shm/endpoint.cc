@@ -6,12 +6,13 @@
 
 namespace declock::shm {
 
-ShmEndpoint::ShmEndpoint(const Cluster& cluster, std::uint32_t incarnation, EndpointId id,
-                         Worker& worker)
+ShmEndpoint::ShmEndpoint(const Cluster& cluster, std::uint32_t incarnation,
+                         const std::atomic<bool>& evicted, EndpointId id, Worker& worker)
     : Endpoint(id, worker),
       cluster_(cluster),
       self_{cluster.owner_of(id), static_cast<std::uint16_t>(id.value % cluster.shape().endpoints),
             incarnation},
+      evicted_(evicted),
       mailbox_(cluster.mailbox(id)) {}
 
 Task<Result<void>> ShmEndpoint::reconnect(MnId) {
@@ -25,6 +26,8 @@ std::uint64_t ShmEndpoint::fetch_add_at_once(RemoteAddr addr, std::uint64_t delt
 }
 
 void ShmEndpoint::ring(Doorbell& doorbell) {
+  // Relaxed: who is told later finds out with its next operation.
+  if (evicted_.load(std::memory_order_relaxed)) return doorbell.complete(Errc::evicted);
   for (Op* op : doorbell.ops()) perform(*op);
   doorbell.complete(Errc::ok);
 }
@@ -67,6 +70,7 @@ void ShmEndpoint::perform(Op& op) const {
 }
 
 void ShmEndpoint::transmit(EndpointId to, const Message& message) {
+  if (evicted_.load(std::memory_order_relaxed)) return;
   // In order: not before what could not be sent yet.
   if (is_waiting(to) || !try_send(to, message)) unsent_.push_back({to, message});
 }
@@ -85,9 +89,9 @@ void ShmEndpoint::send_again() {
 }
 
 bool ShmEndpoint::try_send(EndpointId to, const Message& message) {
-  if (!cluster_.mailbox(to).send(self_, id(), message)) return false;
-  wake(to);
-  return true;
+  const bool sent = cluster_.mailbox(to).send(self_, id(), message);
+  wake(to);  // also if it is full: a claim that is in the way is passed over once the reader has looked
+  return sent;
 }
 
 void ShmEndpoint::wake(EndpointId to) const {

@@ -12,8 +12,9 @@ namespace declock::shm {
 
 class ShmEndpoint final : public Endpoint {
  public:
-  // `incarnation`: of the member that it belongs to.
-  ShmEndpoint(const Cluster& cluster, std::uint32_t incarnation, EndpointId id, Worker& worker);
+  // `incarnation`: of the member that it belongs to. `evicted`: it is no member any more, and changes nothing any more.
+  ShmEndpoint(const Cluster& cluster, std::uint32_t incarnation, const std::atomic<bool>& evicted,
+              EndpointId id, Worker& worker);
 
   bool has_masked_compare_swap() const override { return true; }
   bool completes_at_once() const override { return true; }
@@ -38,6 +39,7 @@ class ShmEndpoint final : public Endpoint {
 
   const Cluster& cluster_;
   Sender self_;
+  const std::atomic<bool>& evicted_;
   Mailbox& mailbox_;
   // For mailboxes that were full. Bounded: a receiver has at most one request per lock and client to be told about.
   struct Unsent {

@@ -1,24 +1,44 @@
 // An endpoint's mailbox: a ring of message slots in shared memory, with many senders and one reader.
 //
 // A sender claims the slot of the next ticket in its own name, fills it, and publishes it. One that is killed in
-// between leaves a claim of somebody who is no longer a member: the reader frees it. One that is merely slow holds up
-// its own later messages and nobody else's, until the ring has come round to its slot: the reader goes on behind its claim.
+// between leaves a claim of somebody who is no longer a member: the reader frees it. One that is stopped in between, or
+// merely slow, keeps its slot, since nobody can know when it will write into it; it holds up its own later messages, and
+// costs the others that one slot. The reader marks its claim as late and goes on behind it, and from then on senders
+// pass over the slot whenever the ring comes round to it.
 //
 //   state of a slot, in one word:
 //     bits 0..1    free, claimed, published
 //     bits 2..11   claimed and published: the sender's member slot,
 //     bits 12..21  its endpoint there
 //     bits 22..41  and the end of its incarnation
-//     bits 42..63  round: how often the ring has come by here
+//     bits 42..62  round: how often the ring has come by here
+//     bit  63      late: the reader has passed over it
 //
-//   free     -> claimed    by a sender, with one swap
-//   claimed  -> published  by that sender; by the reader to free, if the sender was removed
+//   free      -> claimed           by a sender, with one swap
+//   claimed   -> published         by that sender; by the reader to free, if the sender was removed
 //   published -> free of the next round, by the reader
+//
+//   claimed, published -> the same, late    by the reader: the claim is not published yet, or the message is behind such a claim
+//   late claimed       -> late published    by its sender; by the reader to late free, if the sender was removed
+//   late published     -> late free         by the reader, once it has read it
+//   late free          -> claimed           by a sender; its round says nothing
+//
+// M1  The tail passes a ticket only when its slot was claimed for it, or was late and not free. So a slot that is free for
+//     its ticket, and not late, has nobody behind it, and the reader stops there without a look at the tail.
+// M2  A slot that is late and free belongs to whatever ticket comes next: who claims it looks at the tail once more, and
+//     gives it back if the tail has moved on. So there is no message at a ticket that the reader has passed but those in
+//     slots that it has marked, and remembers (late_).
+// M3  The reader looks at those first, the oldest first, and marks what it finds behind them from the same sender. So the
+//     messages of a sender arrive in their order (F4).
+//
+// All senders together can stop a mailbox only if kSlots of them are stopped in these few instructions at once.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 
 #include "fabric/fabric.h"
@@ -44,80 +64,102 @@ class Mailbox {
   bool send(const Sender& sender, EndpointId from, const Message& message);
 
   // The reader's side. `alive(sender)` says whether a sender is still a member; `deliver(from, message)` gets what has
-  // arrived.
+  // arrived. A reader that is killed at any step leaves what the next one can go on with.
   template <class Alive, class Deliver>
   bool receive(Alive alive, Deliver deliver) {
-    bool any = false;
-    std::array<Sender, kSlots> late;  // senders whose claims were passed over
-    auto late_end = late.begin();
-    const std::uint64_t first = head_.load(std::memory_order_relaxed);  // the reader's own
+    Late late;
+    bool any = late_.load(std::memory_order_relaxed) != 0 && receive_late(late, alive, deliver);
+    // Relaxed, here and below: head_ and late_ are the reader's own.
+    const std::uint64_t first = head_.load(std::memory_order_relaxed);
     for (std::uint64_t at = first; at < first + kSlots; ++at) {
       MessageSlot& slot = slots_[at % kSlots];
       State state = State::of(slot.state.load(std::memory_order_acquire));
-      if (state.is_free(at)) break;  // nobody has claimed it, so none behind it
-      if (state.round == round_of(at)) {
-        const bool gone = state.status == Status::claimed && !alive(state.sender);
-        // What it published before it went counts.
-        if (gone) state = State::of(slot.state.load(std::memory_order_acquire));
-        const bool published = state.status == Status::published;
-        const bool behind = std::find(late.begin(), late_end, state.sender) != late_end;
-        if (behind || (!published && !gone)) {
-          *late_end++ = state.sender;
+      if (state.is_free(at)) break;  // nobody has claimed it, so none behind it (M1)
+      if (state.late || state.round != round_of(at)) {
+        // Claimed for a ticket that the tail had passed already, by somebody who was stopped before it could find out (M2).
+        if (!state.late && state.status == Status::claimed && is_before(state.round, round_of(at)))
+          (void)mark_late(at, slot, state);
+        if (at >= tail_.load()) break;
+      } else if (state.status == Status::claimed) {
+        const bool gone = !alive(state.sender);
+        const State next{round_of(at + kSlots), Status::free, {}, false};
+        // If that fails its sender has come to it: what it published before it went counts.
+        if (!(gone ? swap(slot, state, next) : mark_late(at, slot, state))) {
+          at -= 1;
           continue;
         }
-        const EndpointId from = slot.from;
-        const Message message = slot.message;
-        // Release: it was copied before the next sender may fill it.
-        slot.state.store(State{round_of(at + kSlots), Status::free, {}}.word(),
-                         std::memory_order_release);
-        any = any || published;
-        if (published) deliver(from, message);
+        if (!gone) late.add(state.sender);
+      } else if (late.has(state.sender)) {
+        (void)mark_late(at, slot, state);
+      } else {
+        take(slot, State{round_of(at + kSlots), Status::free, {}, false}, deliver);
+        any = true;
       }
-      // Those behind a slot that was held up have been read already.
-      if (at == head_.load(std::memory_order_relaxed)) head_.store(at + 1, std::memory_order_relaxed);
+      head_.store(at + 1, std::memory_order_relaxed);
     }
     return any;
   }
 
   // Mostly one look, at the line that the next sender writes. Sequentially consistent: it follows the reader's bell.
   bool anything_arrived() const {
+    for (std::uint64_t left = late_.load(std::memory_order_relaxed); left != 0; left &= left - 1) {
+      const State state = State::of(slots_[index_of(left)].state.load());
+      if (state.late && state.status == Status::published) return true;
+    }
     const std::uint64_t first = head_.load(std::memory_order_relaxed);
     for (std::uint64_t at = first; at < first + kSlots; ++at) {
       const State state = State::of(slots_[at % kSlots].state.load());
       if (state.is_free(at)) return false;
-      if (state.round == round_of(at) && state.status == Status::published) return true;
+      if (state.late || state.round != round_of(at)) {
+        if (at >= tail_.load()) return false;
+      } else if (state.status == Status::published) {
+        return true;
+      }
     }
     return false;
   }
 
  private:
   enum class Status : std::uint8_t { free, claimed, published };
+  static constexpr std::uint64_t kRoundMask = 0x1F'FFFF;
 
   struct State {
     std::uint32_t round;
     Status status;
     Sender sender;
+    bool late;
 
     static constexpr State of(std::uint64_t word) {
-      return {static_cast<std::uint32_t>(word >> 42),
+      return {static_cast<std::uint32_t>(word >> 42 & kRoundMask),
               static_cast<Status>(word & 3),
               {Slot{static_cast<std::uint16_t>(word >> 2 & 0x3FF)},
                static_cast<std::uint16_t>(word >> 12 & 0x3FF),
-               static_cast<std::uint32_t>(word >> 22 & Sender::kIncarnationMask)}};
+               static_cast<std::uint32_t>(word >> 22 & Sender::kIncarnationMask)},
+              word >> 63 != 0};
     }
     constexpr bool is_free(std::uint64_t ticket) const {
-      return round == round_of(ticket) && status == Status::free;
+      return round == round_of(ticket) && status == Status::free && !late;
     }
     constexpr std::uint64_t word() const {
-      return std::uint64_t{round} << 42 |
+      return std::uint64_t{late} << 63 | std::uint64_t{round} << 42 |
              std::uint64_t{sender.incarnation & Sender::kIncarnationMask} << 22 |
              std::uint64_t{sender.endpoint} << 12 | std::uint64_t{sender.slot.value} << 2 |
              static_cast<std::uint64_t>(status);
     }
+    constexpr State as(Status next, bool is_late) const { return {round, next, sender, is_late}; }
   };
+  static constexpr State kLateFree{0, Status::free, {}, true};
 
   static constexpr std::uint32_t round_of(std::uint64_t ticket) {
-    return static_cast<std::uint32_t>(ticket / kSlots) & 0x3F'FFFF;
+    return static_cast<std::uint32_t>(ticket / kSlots & kRoundMask);
+  }
+  // In the half of all rounds before it.
+  static constexpr bool is_before(std::uint32_t round, std::uint32_t other) {
+    const std::uint64_t behind = (other - round) & kRoundMask;
+    return behind != 0 && behind <= kRoundMask / 2;
+  }
+  static std::size_t index_of(std::uint64_t bits) {
+    return static_cast<std::size_t>(std::countr_zero(bits));
   }
 
   struct alignas(64) MessageSlot {
@@ -126,10 +168,95 @@ class Mailbox {
     Message message;
   };
 
+  // Senders whose claims were passed over.
+  class Late {
+   public:
+    void add(const Sender& sender) { senders_[count_++] = sender; }
+    bool has(const Sender& sender) const {
+      return std::find(senders_.begin(), senders_.begin() + count_, sender) !=
+             senders_.begin() + count_;
+    }
+
+   private:
+    std::array<Sender, kSlots> senders_;  // each has a slot that no other has
+    std::ptrdiff_t count_ = 0;
+  };
+
+  static void end_claim(MessageSlot& slot, const State& claim, const State& ended,
+                        const State& ended_late);
+
+  // The slots that were passed over, the oldest first.
+  template <class Alive, class Deliver>
+  bool receive_late(Late& late, Alive alive, Deliver deliver) {
+    struct Passed {
+      std::uint64_t age;  // in tickets
+      std::size_t index;
+    };
+    std::array<Passed, kSlots> oldest_first;
+    auto end = oldest_first.begin();
+    const std::uint64_t head = head_.load(std::memory_order_relaxed);
+    for (std::uint64_t left = late_.load(std::memory_order_relaxed); left != 0; left &= left - 1) {
+      const std::size_t i = index_of(left);
+      const std::uint64_t ticket = State::of(slots_[i].state.load()).round * kSlots + i;
+      *end++ = {(head - ticket) % (kSlots * (kRoundMask + 1)), i};
+    }
+    std::sort(oldest_first.begin(), end,
+              [](const Passed& a, const Passed& b) { return a.age > b.age; });
+    bool any = false;
+    for (auto passed = oldest_first.begin(); passed != end;) {
+      MessageSlot& slot = slots_[passed->index];
+      const State state = State::of(slot.state.load(std::memory_order_acquire));
+      const std::size_t index = passed->index;
+      if (state.late && state.status == Status::claimed) {
+        const bool gone = !alive(state.sender);
+        if (gone && !swap(slot, state, kLateFree)) continue;  // published before it went
+        ++passed;
+        if (!gone) {
+          late.add(state.sender);
+          continue;
+        }
+      } else {
+        ++passed;
+        if (state.late && state.status == Status::published) {
+          if (late.has(state.sender)) continue;
+          take(slot, kLateFree, deliver);
+          any = true;
+        }
+      }
+      late_.store(late_.load(std::memory_order_relaxed) & ~(std::uint64_t{1} << index),
+                  std::memory_order_relaxed);
+    }
+    return any;
+  }
+
+  // False: its sender has changed it meanwhile.
+  static bool swap(MessageSlot& slot, const State& state, const State& next) {
+    std::uint64_t found = state.word();
+    return slot.state.compare_exchange_strong(found, next.word());
+  }
+  bool mark_late(std::uint64_t at, MessageSlot& slot, const State& state) {
+    // Remembered first: if this reader is killed now, the next one finds that it is not late, and forgets it.
+    late_.store(late_.load(std::memory_order_relaxed) | std::uint64_t{1} << at % kSlots,
+                std::memory_order_relaxed);
+    return swap(slot, state, state.as(state.status, true));
+  }
+
+  // REQUIRES: published.
+  template <class Deliver>
+  static void take(MessageSlot& slot, const State& next, Deliver deliver) {
+    const EndpointId from = slot.from;
+    const Message message = slot.message;
+    // Release: it was copied before the next sender may fill it.
+    slot.state.store(next.word(), std::memory_order_release);
+    deliver(from, message);
+  }
+
   // Where the next sender looks first; behind it everything is claimed.
   alignas(64) std::atomic<std::uint64_t> tail_;
-  // What the reader has finished; kept here for whoever has this mailbox next.
+  // What the reader has finished or passed over, and which slots it has passed over and not finished, a bit each; kept
+  // here for whoever has this mailbox next.
   alignas(64) std::atomic<std::uint64_t> head_;
+  std::atomic<std::uint64_t> late_;
   std::array<MessageSlot, kSlots> slots_;
 };
 

@@ -57,7 +57,7 @@ class Names {
     // Offset 0 would say that there is none.
     std::uint64_t expected = 0;
     const std::uint64_t begins = *mine + kLine;
-    return at.compare_exchange_strong(expected, begins) ? begins : expected;
+    return at.compare_exchange_strong(expected, begins) ? begins : checked(expected);
   }
 
   // None: no index can be there.

@@ -31,13 +31,15 @@ std::string directory_of(const std::string& path) {
 
 Segment::Segment(Segment&& other) noexcept
     : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
+      descriptor_(std::move(other.descriptor_)),
+      header_(other.header_),
       base_(std::exchange(other.base_, nullptr)),
       bytes_(other.bytes_) {}
 
 Segment& Segment::operator=(Segment&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(descriptor_, other.descriptor_);
+  std::swap(header_, other.header_);
   std::swap(base_, other.base_);
   std::swap(bytes_, other.bytes_);
   return *this;
@@ -45,22 +47,21 @@ Segment& Segment::operator=(Segment&& other) noexcept {
 
 Segment::~Segment() {
   if (base_ != nullptr) munmap(base_, bytes_);
-  if (descriptor_ >= 0) close(descriptor_);
 }
 
-Opened Segment::mapped(std::uint64_t bytes) && {
-  bytes_ = bytes;
-  base_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+Opened Segment::mapped() && {
+  bytes_ = header_.bytes;
+  base_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_.number(), 0);
   if (base_ == MAP_FAILED) {
     base_ = nullptr;
-    return Failure{fmt::format("{}: {} bytes cannot be mapped: {}", path_, bytes, reason())};
+    return Failure{fmt::format("{}: {} bytes cannot be mapped: {}", path_, bytes_, reason())};
   }
   // A forked child is nobody in the cluster: it must not even be able to touch it.
   madvise(base_, bytes_, MADV_DONTFORK);
   return std::optional<Segment>{std::move(*this)};
 }
 
-Opened Segment::open(const std::string& path, SegmentHeader::Kind kind) {
+Opened Segment::find(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (descriptor < 0) {
     if (errno == ENOENT) return std::optional<Segment>{};
@@ -79,17 +80,24 @@ Opened Segment::open(const std::string& path, SegmentHeader::Kind kind) {
     return refused(path, fmt::format("is open to other users (mode {:o}); only mode 600 is trusted",
                                      file.st_mode & 0777));
   }
-  const auto size = static_cast<std::uint64_t>(file.st_size);
-  SegmentHeader header;
+  SegmentHeader& header = segment.header_;
   header.magic = {};
   const ssize_t got = pread(descriptor, &header, sizeof header, 0);
   if (got != static_cast<ssize_t>(sizeof header) || header.magic != SegmentHeader::kMagic) {
     return refused(path, "is no DecLock region; choose another name, or move it away");
   }
+  segment.bytes_ = static_cast<std::size_t>(file.st_size);
+  return std::optional<Segment>{std::move(segment)};
+}
+
+Opened Segment::open(const std::string& path, SegmentHeader::Kind kind) {
+  auto found = find(path);
+  if (!found || !*found) return found;
+  const SegmentHeader& header = (*found)->header();
   if (header.version != SegmentHeader::kVersion) {
     return refused(path,
                    fmt::format("has format version {}, this program knows {}; use the program that "
-                               "made it, or remove it",
+                               "made it, or remove it with 'declock shm remove'",
                                header.version, SegmentHeader::kVersion));
   }
   if (header.kind != kind) {
@@ -97,11 +105,13 @@ Opened Segment::open(const std::string& path, SegmentHeader::Kind kind) {
                              ? "is a memory node's memory, not a cluster"
                              : "is no memory node's memory");
   }
+  const std::size_t size = (*found)->bytes_;
   if (size != header.bytes || size < kHeaderBytes) {
-    return refused(path, fmt::format("is damaged: {} bytes long, and should have {}; remove it", size,
-                                     header.bytes));
+    return refused(path, fmt::format("is damaged: {} bytes long, and should have {}; remove it with "
+                                     "'declock shm remove'",
+                                     size, header.bytes));
   }
-  return std::move(segment).mapped(size);
+  return std::move(**found).mapped();
 }
 
 Opened Segment::create(const std::string& path, const SegmentHeader& header, const Steps& step) {
@@ -134,14 +144,24 @@ Opened Segment::create(const std::string& path, const SegmentHeader& header, con
     return Failure{fmt::format("{}: cannot be made: {}", path, reason())};
   }
   at("map it");
-  return std::move(segment).mapped(header.bytes);
+  segment.header_ = header;
+  return std::move(segment).mapped();
 }
 
 bool Segment::is_at_its_path() const {
   struct stat mine {};
   struct stat there {};
-  return fstat(descriptor_, &mine) == 0 && stat(path_.c_str(), &there) == 0 &&
+  return fstat(descriptor_.number(), &mine) == 0 && stat(path_.c_str(), &there) == 0 &&
          mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+}
+
+bool Segment::is_unlinked_or_replaced() const {
+  struct stat mine {};
+  struct stat there {};
+  if (fstat(descriptor_.number(), &mine) != 0) return false;
+  if (mine.st_nlink == 0) return true;
+  return stat(path_.c_str(), &there) == 0 &&
+         (mine.st_dev != there.st_dev || mine.st_ino != there.st_ino);
 }
 
 }  // namespace declock::shm

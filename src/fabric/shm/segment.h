@@ -13,15 +13,17 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "declock/result.h"
+#include "shm/descriptor.h"
 
 namespace declock::shm {
 
 // The first page of every segment.
 struct SegmentHeader {
   static constexpr std::array<char, 8> kMagic{'D', 'e', 'c', 'L', 'o', 'c', 'k', '\n'};
-  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kVersion = 2;
   enum class Kind : std::uint32_t { cluster = 1, memory = 2 };
 
   std::array<char, 8> magic = kMagic;
@@ -35,7 +37,9 @@ struct SegmentHeader {
   std::uint32_t mns = 0;
   std::uint64_t mn_bytes = 0;  // of each memory node
   std::uint32_t mn = 0;        // kind memory: which
+  std::uint32_t unused = 0;
 };
+static_assert(std::has_unique_object_representations_v<SegmentHeader>);  // every byte of it is written
 inline constexpr std::size_t kHeaderBytes = 4096;
 // In the same page, for memory that is given out by name (names.h).
 inline constexpr std::size_t kRootOffset = 2048;
@@ -55,7 +59,9 @@ class Segment {
   Segment& operator=(Segment&& other) noexcept;
   ~Segment();
 
-  // The file at `path`; none if there is none. An error says what is wrong with it; it is left as it is.
+  // The file at `path`; none if there is none. An error says what is wrong with it; it is left as it is. The first does
+  // not map it: it is DecLock's, and may be damaged.
+  static Result<std::optional<Segment>, std::string> find(const std::string& path);
   static Result<std::optional<Segment>, std::string> open(const std::string& path,
                                                           SegmentHeader::Kind kind);
   // Makes a file of header.bytes, zero behind the header, for this user alone. None: somebody else was faster.
@@ -63,7 +69,8 @@ class Segment {
                                                             const SegmentHeader& header,
                                                             const Steps& step);
 
-  const SegmentHeader& header() const { return *static_cast<const SegmentHeader*>(base_); }
+  // As it was when the file was opened or made: whatever anybody writes there later changes no size.
+  const SegmentHeader& header() const { return header_; }
   MemoryRoot& root() const {
     return *reinterpret_cast<MemoryRoot*>(static_cast<std::byte*>(base_) + kRootOffset);
   }
@@ -72,13 +79,20 @@ class Segment {
   const std::string& path() const { return path_; }
   // Is it this file that has the name now? It may have been removed, and made again.
   bool is_at_its_path() const;
+  // Has it lost its name, or has another file got it? Not if the path cannot be reached (chroot), nor if it was moved away:
+  // that does no harm before another one is made.
+  bool is_unlinked_or_replaced() const;
+  const Descriptor& descriptor() const { return descriptor_; }
+  // Somebody else has closed it.
+  void forget_descriptor() { descriptor_.forget(); }
 
  private:
   Segment(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
-  Result<std::optional<Segment>, std::string> mapped(std::uint64_t bytes) &&;
+  Result<std::optional<Segment>, std::string> mapped() &&;
 
   std::string path_;
-  int descriptor_ = -1;
+  Descriptor descriptor_;
+  SegmentHeader header_;
   void* base_ = nullptr;
   std::size_t bytes_ = 0;
 };

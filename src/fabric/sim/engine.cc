@@ -17,6 +17,11 @@ void SimWorker::arm(Timer& timer, Time when) {
 void SimWorker::disarm(Timer& timer) {
   engine_.on_disarm(timer);
 }
+void SimWorker::forget(std::coroutine_handle<> coroutine) {
+  const std::coroutine_handle<> nobody = std::noop_coroutine();
+  std::replace(engine_.ready_.begin(), engine_.ready_.end(), coroutine, nobody);
+}
+
 void SimWorker::make_ready(std::coroutine_handle<> coroutine) {
   engine_.ready_.push_back(coroutine);
 }
@@ -30,7 +35,21 @@ std::uint32_t SimEndpoint::incarnation(MnId mn) const {
   return const_cast<SimEndpoint*>(this)->connection(mn).incarnation;
 }
 
+bool SimEndpoint::completes_at_once() const {
+  return engine_.completes_at_once();
+}
+
+std::uint64_t SimEndpoint::fetch_add_at_once(RemoteAddr addr, std::uint64_t delta, Purpose purpose) {
+  Op add = Op::fetch_add(addr, delta, purpose);
+  CHECK(post(add).await_ready());
+  return add.old;
+}
+
 Task<Result<void>> SimEndpoint::reconnect(MnId mn) {
+  return engine_.reconnect(*this, mn);
+}
+
+Task<Result<void>> SimEndpoint::reopen(MnId mn) {
   constexpr Duration kOneWay = microseconds(1);
   const Party me = engine_.workers_[worker_index_].party();
   for (;;) {  // until the MN is there
@@ -39,9 +58,7 @@ Task<Result<void>> SimEndpoint::reconnect(MnId mn) {
     if (!engine_.is_down(mn) && !engine_.is_cut(me, party_of(mn))) break;
     co_await worker().sleep_for(microseconds(50));
   }
-  connection(mn).number += 1;
-  connection(mn).incarnation = engine_.incarnation(mn);
-  connection(mn).good_until = ~std::uint64_t{0};
+  engine_.reopen(id(), mn);
   co_await worker().sleep_for(kOneWay);
   co_return Result<void>{};
 }
@@ -58,6 +75,7 @@ void SimEndpoint::ring(Doorbell& doorbell) {
   flight.connection = over.number;
   flight.sequence = over.posted++;
   flight.status = Errc::ok;
+  flight.severed = flight.told = flight.shaken = false;
   flight.doorbell = &doorbell;
   flight.from = id();
   flight.worker = worker_index_;
@@ -109,11 +127,34 @@ void Engine::break_behind(const Flight& flight) {
   if (over.number == flight.connection) over.good_until = std::min(over.good_until, flight.sequence);
 }
 
+Task<Result<void>> Engine::reconnect(SimEndpoint& endpoint, MnId mn) {
+  return endpoint.reopen(mn);
+}
+
+void Engine::break_now(EndpointId endpoint, MnId mn) {
+  SimEndpoint::Connection& over = endpoints_[endpoint.value].connection(mn);
+  CHECK(over.posted > 0);
+  over.good_until = std::min(over.good_until, over.posted - 1);
+}
+
+bool Engine::is_broken(EndpointId endpoint, MnId mn) {
+  const SimEndpoint::Connection& over = endpoints_[endpoint.value].connection(mn);
+  return over.good_until != ~std::uint64_t{0} || over.incarnation != incarnations_[mn.value];
+}
+
+void Engine::reopen(EndpointId endpoint, MnId mn) {
+  SimEndpoint::Connection& over = endpoints_[endpoint.value].connection(mn);
+  over.number += 1;
+  over.incarnation = incarnations_[mn.value];
+  over.good_until = ~std::uint64_t{0};
+}
+
 bool Engine::is_lost(Flight& flight) {
   if (flight.status != Errc::ok) return true;
   const SimEndpoint::Connection& over = endpoints_[flight.from.value].connection(flight.mn());
   if (over.revoked) {
-    flight.status = Errc::evicted;
+    // Evicted: certainly nothing of it took effect (F5).
+    flight.status = flight.taken == 0 ? Errc::evicted : Errc::outcome_unknown;
   } else if (over.number != flight.connection || flight.sequence > over.good_until ||
              down_[flight.mn().value] || over.incarnation != incarnations_[flight.mn().value]) {
     flight.status = Errc::outcome_unknown;

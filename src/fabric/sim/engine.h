@@ -43,6 +43,7 @@ class SimWorker final : public Worker {
   void arm(Timer& timer, Time when) override;
   void disarm(Timer& timer) override;
   void make_ready(std::coroutine_handle<> coroutine) override;
+  void forget(std::coroutine_handle<> coroutine) override;
 
  private:
   Engine& engine_;
@@ -86,7 +87,11 @@ struct Flight {
   std::uint32_t connection = 0;  // which of the endpoint's to this MN
   std::uint64_t sequence = 0;    // over that connection
   Errc status = Errc::ok;        // otherwise: the remaining steps take no effect
-  Time ready;                    // timed engine: when the NIC is done with it
+  // Stepped engine, once the connection broke: whoever posted it hears that its outcome is unknown, or has heard so.
+  bool severed = false;
+  bool told = false;
+  bool shaken = false;  // the MN restarted behind its last step: severed perhaps
+  Time ready;           // timed engine: when the NIC is done with it
 
   MnId mn() const { return steps[0].addr.mn; }
 };
@@ -110,6 +115,8 @@ class SimEndpoint final : public Endpoint {
       : Endpoint(id, worker), engine_(engine), worker_index_(worker.index()) {}
   std::uint32_t worker_index() const { return worker_index_; }
   bool has_masked_compare_swap() const override { return true; }
+  bool completes_at_once() const override;
+  std::uint64_t fetch_add_at_once(RemoteAddr addr, std::uint64_t delta, Purpose purpose) override;
   std::uint32_t incarnation(MnId mn) const override;
   Task<Result<void>> reconnect(MnId mn) override;
   void deliver(const Letter& letter) {
@@ -120,6 +127,7 @@ class SimEndpoint final : public Endpoint {
   void ring(Doorbell& doorbell) override;
   void abandon(Doorbell& doorbell) override;
   void transmit(EndpointId to, const Message& message) override;
+  Task<Result<void>> reopen(MnId mn);
 
   friend class Engine;
   struct Connection {
@@ -160,6 +168,10 @@ class Engine {
   bool is_down(MnId mn) const { return down_[mn.value]; }
   std::uint32_t incarnation(MnId mn) const { return incarnations_[mn.value]; }
   virtual bool is_cut(Party, Party) const { return false; }
+  // See Endpoint::completes_at_once().
+  virtual bool completes_at_once() const { return false; }
+  // See Endpoint::reconnect().
+  virtual Task<Result<void>> reconnect(SimEndpoint& endpoint, MnId mn);
   void observe(EffectObserver* observer) { observer_ = observer; }
   OpCounts counts() const;
 
@@ -186,6 +198,12 @@ class Engine {
 
   // The outcome of this flight becomes unknown to whoever posted it: its connection breaks behind it.
   void break_behind(const Flight& flight);
+  // What the endpoint posts from now on is lost, until it has another connection.
+  void break_now(EndpointId endpoint, MnId mn);
+  bool is_broken(EndpointId endpoint, MnId mn);
+  bool is_revoked(EndpointId id, MnId mn) { return endpoints_[id.value].connection(mn).revoked; }
+  // Another connection: nothing that went over the old one takes effect any more.
+  void reopen(EndpointId endpoint, MnId mn);
   // Is this flight to take no effect any more? Sets its status.
   bool is_lost(Flight& flight);
   // An atomic or a write takes effect.

@@ -14,26 +14,27 @@ SimEndpoint& SteppedEngine::add_endpoint(SimWorker& worker) {
 }
 
 void SteppedEngine::restart() {
-  CHECK(alarms_.empty() && pauses_.empty());
+  CHECK(alarms_.empty() && pauses_.empty() && reconnections_.empty());
   for (Lane& lane : lanes_) {
     for (Flight* flight : lane.flights) discard(*flight);
     lane.flights.clear();
-    lane.observed = 0;
+    lane.observed.start_with(0);
     lane.last_look = 0;
   }
   letters_.clear();
+  echoes_.clear();
   memory(MnId{0}).clear();
   now_ = Time{};
 }
 
 void SteppedEngine::forget(EndpointId who, std::uint64_t all_but) {
-  lanes_[who.value].observed = all_but;
+  lanes_[who.value].observed.start_with(all_but);
   lanes_[who.value].last_look = 0;
 }
 
 void SteppedEngine::note(EndpointId who, std::uint64_t what) {
   Lane& lane = lanes_[who.value];
-  lane.observed = mix(lane.observed, what);
+  lane.observed.add(what);
   lane.last_look = 0;
 }
 
@@ -42,26 +43,50 @@ void SteppedEngine::enabled(std::vector<Choice>& out) const {
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     const Lane& lane = lanes_[i];
     const auto who = static_cast<std::uint8_t>(i);
-    if (lane.flights.empty()) continue;
     if (next_to_take(lane) != nullptr) out.push_back({Choice::Kind::effect, who});
-    const Flight& oldest = *lane.flights.front();
-    if (oldest.taken < oldest.count) continue;
-    const std::size_t count = variants(oldest);
-    for (std::size_t v = 0; v < count; ++v) {
-      out.push_back({Choice::Kind::complete, who, 0, static_cast<std::uint32_t>(v)});
-    }
+    offer_completions(lane, who, out);
   }
   for (const Paused& paused : pauses_) out.push_back({Choice::Kind::resume, paused.client});
+  for (std::size_t i = 0; i < reconnections_.size(); ++i) {
+    const EndpointId who = reconnections_[i]->who_;
+    const bool is_first =
+        std::none_of(reconnections_.begin(), reconnections_.begin() + static_cast<std::ptrdiff_t>(i),
+                     [&](const Reconnection* r) { return r->who_ == who; });
+    if (is_first) out.push_back({Choice::Kind::reconnect, static_cast<std::uint8_t>(who.value)});
+  }
+  offer_letters(out);
+}
+
+void SteppedEngine::offer_completions(const Lane& lane, std::uint8_t who,
+                                      std::vector<Choice>& out) const {
+  const auto next = next_to_complete(lane);
+  if (next == lane.flights.end()) return;
+  const Flight& oldest = **next;
+  if (oldest.taken < oldest.count && !oldest.severed) return;
+  const std::size_t count = variants(oldest) + (oldest.shaken && !oldest.severed ? 1 : 0);
+  for (std::size_t v = 0; v < count; ++v) {
+    out.push_back({Choice::Kind::complete, who, 0, static_cast<std::uint32_t>(v)});
+  }
+}
+
+void SteppedEngine::offer_letters(std::vector<Choice>& out) const {
   for (std::size_t i = 0; i < letters_.size(); ++i) {
     const Choice choice{Choice::Kind::deliver, static_cast<std::uint8_t>(letters_[i].from.value),
                         static_cast<std::uint8_t>(letters_[i].to.value)};
     if (find_letter(choice) == i) out.push_back(choice);
   }
+  for (std::uint32_t i = 0; i < echoes_.size(); ++i) {
+    out.push_back({Choice::Kind::deliver, static_cast<std::uint8_t>(echoes_[i].from.value),
+                   static_cast<std::uint8_t>(echoes_[i].to.value), i + 1});
+  }
 }
 
 void SteppedEngine::timers(std::vector<Choice>& out) const {
   out.clear();
+  const bool any_overdue = std::any_of(alarms_.begin(), alarms_.end(),
+                                       [](const Alarm& a) { return a.passed_over >= kPassedOverMax; });
   for (std::uint32_t i = 0; i < alarms_.size(); ++i) {
+    if (any_overdue && alarms_[i].passed_over < kPassedOverMax) continue;
     out.push_back({Choice::Kind::timer, static_cast<std::uint8_t>(alarms_[i].worker), 0, i});
   }
 }
@@ -70,26 +95,15 @@ void SteppedEngine::perform(Choice choice) {
   switch (choice.kind) {
     case Choice::Kind::effect:
       take_next(lanes_[choice.who]);
+      shed_the_told(lanes_[choice.who]);
       forget_the_dead(lanes_[choice.who]);
       break;
-    case Choice::Kind::complete: {
-      Lane& lane = lanes_[choice.who];
-      Flight& flight = *lane.flights.front();
-      lane.flights.erase(lane.flights.begin());
-      fill_reads(flight, choice.variant);
-      observe_completion(lane, flight);
-      complete(flight);
+    case Choice::Kind::complete:
+      complete_next(lanes_[choice.who], choice.variant);
       break;
-    }
-    case Choice::Kind::deliver: {
-      const std::size_t at = find_letter(choice);
-      const Letter letter = letters_[at];
-      letters_.erase(letters_.begin() + static_cast<std::ptrdiff_t>(at));
-      note(letter.to, letter.from.value + 1);
-      for (const std::uint64_t word : letter.message.words) note(letter.to, word);
-      deliver(letter);
+    case Choice::Kind::deliver:
+      deliver_noted(take_letter(choice));
       break;
-    }
     case Choice::Kind::resume: {
       const auto at = std::find_if(pauses_.begin(), pauses_.end(),
                                    [&](const Paused& p) { return p.client == choice.who; });
@@ -103,7 +117,17 @@ void SteppedEngine::perform(Choice choice) {
       const Alarm alarm = alarms_[choice.variant];
       alarms_.erase(alarms_.begin() + static_cast<std::ptrdiff_t>(choice.variant));
       now_ = std::max(now_, alarm.when);
+      for (Alarm& other : alarms_) other.passed_over += 1;
       fire(*alarm.timer);
+      break;
+    }
+    case Choice::Kind::reconnect: {
+      const auto first =
+          std::find_if(reconnections_.begin(), reconnections_.end(),
+                       [&](const Reconnection* r) { return r->who_.value == choice.who; });
+      const std::coroutine_handle<> waiter = (*first)->waiter_;
+      reconnections_.erase(first);
+      resume(waiter);
       break;
     }
     default:
@@ -111,12 +135,56 @@ void SteppedEngine::perform(Choice choice) {
   }
 }
 
+Letter SteppedEngine::take_letter(const Choice& choice) {
+  std::vector<Letter>& from = choice.variant > 0 ? echoes_ : letters_;
+  const auto at = from.begin() + static_cast<std::ptrdiff_t>(choice.variant > 0 ? choice.variant - 1
+                                                                                : find_letter(choice));
+  const Letter letter = *at;
+  from.erase(at);
+  return letter;
+}
+
+void SteppedEngine::deliver_noted(const Letter& letter) {
+  std::uint64_t heard = letter.from.value + 1;
+  for (const std::uint64_t word : letter.message.words) heard = mix(heard, word);
+  note(letter.to, heard);
+  deliver(letter);
+}
+
+void SteppedEngine::repeat(const Choice& choice) {
+  const Letter letter = take_letter(choice);
+  echoes_.push_back(letter);
+  deliver_noted(letter);
+}
+
 void SteppedEngine::on_post(Flight& flight) {
   if (flight.index >= sights_.size()) sights_.resize(flight.index + 1);
+  if (at_once_) return carry_out(flight);
   Lane& lane = lanes_[flight.from.value];
   lane.flights.push_back(&flight);
+  if (is_lost(flight)) flight.taken = flight.count;
   begin_reads(lane);
   if (posted) posted(flight);
+}
+
+// Whoever posts it is running: nobody else is resumed before it waits for something.
+void SteppedEngine::carry_out(Flight& flight) {
+  if (posted) posted(flight);
+  while (flight.taken < flight.count) {
+    Flight::Step& step = flight.steps[flight.taken];
+    if (step.kind == OpKind::read) {
+      begin_read(flight);
+    } else {
+      take_effect(flight, step);
+      flight.taken += 1;
+    }
+  }
+  fill_reads(flight, 0);
+  observe_completion(lanes_[flight.from.value], flight);
+  Doorbell* doorbell = flight.doorbell;
+  for (std::size_t i = 0; i < flight.count; ++i) doorbell->ops()[i]->old = flight.steps[i].old;
+  discard(flight);
+  doorbell->complete(Errc::ok);
 }
 
 void SteppedEngine::on_send(const Letter& letter) {
@@ -159,6 +227,10 @@ const Flight::Step& SteppedEngine::next_step(std::uint8_t who) const {
 // that is a step of its own: the one is over before the other begins (F1).
 void SteppedEngine::begin_reads(Lane& lane) {
   Flight* flight = next_to_take(lane);
+  while (flight != nullptr && flight->severed && flight->steps[flight->taken].kind == OpKind::read) {
+    flight->taken += 1;  // nobody hears what it would see
+    flight = next_to_take(lane);
+  }
   if (flight == nullptr || flight->steps[flight->taken].kind != OpKind::read || is_lost(*flight))
     return;
   for (const Flight* earlier : lane.flights) {
@@ -200,7 +272,7 @@ void SteppedEngine::take_next(Lane& lane) {
 void SteppedEngine::show_to_open_reads(const Flight::Step& changed) {
   for (const Lane& lane : lanes_) {
     for (const Flight* flight : lane.flights) {
-      if (flight->status != Errc::ok) continue;
+      if (flight->status != Errc::ok || flight->severed) continue;
       for (std::size_t i = 0; i < flight->taken; ++i) {
         const Flight::Step& read = flight->steps[i];
         Sight& seen = sight(*flight, i);
@@ -221,7 +293,7 @@ void SteppedEngine::show_to_open_reads(const Flight::Step& changed) {
 
 std::size_t SteppedEngine::variants(const Flight& flight) const {
   std::size_t count = 1;
-  if (flight.status != Errc::ok) return count;
+  if (flight.status != Errc::ok || flight.severed) return count;
   for (std::size_t i = 0; i < flight.count; ++i) {
     if (flight.steps[i].kind != OpKind::read) continue;
     const Sight& seen = sight(flight, i);
@@ -253,7 +325,7 @@ std::vector<std::uint64_t> SteppedEngine::words_seen(const Sight& seen, std::siz
 }
 
 void SteppedEngine::fill_reads(Flight& flight, std::size_t variant) {
-  if (flight.status != Errc::ok) return;
+  if (flight.status != Errc::ok || flight.severed) return;
   for (std::size_t i = 0; i < flight.count; ++i) {
     if (flight.steps[i].kind != OpKind::read) continue;
     Sight& seen = sight(flight, i);
@@ -274,8 +346,10 @@ std::vector<std::uint64_t> SteppedEngine::would_see(const Choice& choice, std::s
 }
 
 void SteppedEngine::observe_completion(Lane& lane, const Flight& flight) {
-  if (flight.status != Errc::ok) {
-    lane.observed = mix(lane.observed, static_cast<std::uint64_t>(flight.status));
+  if (flight.status != Errc::ok) {  // the same again is a stutter
+    const std::uint64_t failure = mix(1, static_cast<std::uint64_t>(flight.status));
+    if (lane.last_look != failure) lane.observed.add(failure);
+    lane.last_look = failure;
     return;
   }
   std::uint64_t seen = flight.count;
@@ -298,7 +372,7 @@ void SteppedEngine::observe_completion(Lane& lane, const Flight& flight) {
   } else {
     lane.repeats = 0;
   }
-  lane.observed = mix(lane.observed, seen);
+  lane.observed.add(seen);
   lane.last_look = changed ? 0 : seen;
 }
 
@@ -307,52 +381,6 @@ std::size_t SteppedEngine::find_letter(const Choice& choice) const {
     return letter.from.value == choice.who && letter.to.value == choice.to;
   });
   return static_cast<std::size_t>(at - letters_.begin());
-}
-
-std::uint64_t SteppedEngine::digest() const {
-  std::uint64_t d = 0;
-  const Memory& mem = const_cast<SteppedEngine*>(this)->memory(MnId{0});
-  for (std::size_t i = 0; i < words_; ++i) d = mix(d, mem.load(8 * i));
-
-  for (const Lane& lane : lanes_) {
-    d = mix(d, lane.observed);
-    d = mix(d, lane.last_look);
-    for (const Flight* flight : lane.flights) {
-      d = mix(d, flight->taken);
-      if (flight->status != Errc::ok) {
-        d = mix(d, static_cast<std::uint64_t>(flight->status));
-        continue;
-      }
-      for (std::size_t i = 0; i < flight->taken; ++i) {
-        const Flight::Step& step = flight->steps[i];
-        if (is_atomic(step.kind)) d = mix(d, step.old);
-        if (step.kind != OpKind::read) continue;
-        const Sight& seen = sight(*flight, i);
-        for (const std::uint64_t word : seen.first) d = mix(d, word);
-        std::uint64_t later = seen.open ? 1 : 0;  // a set: the order does not matter
-        for (const auto& [word, value] : seen.later) later += mix(word, value);
-        d = mix(d, later);
-      }
-    }
-    d = mix(d, lane.flights.size());
-  }
-
-  std::uint64_t mail = 0;  // what matters is the order per pair, not between pairs
-  for (std::size_t i = 0; i < letters_.size(); ++i) {
-    const Letter& letter = letters_[i];
-    std::uint64_t m = std::uint64_t{letter.from.value} << 32 | letter.to.value;
-    for (std::size_t j = 0; j < i; ++j) {
-      if (letters_[j].from == letter.from && letters_[j].to == letter.to) m = mix(m, 1);
-    }
-    for (const std::uint64_t word : letter.message.words) m = mix(m, word);
-    mail += m;
-  }
-  d = mix(d, mail);
-
-  std::uint64_t asleep = 0;  // sets: the order does not matter
-  for (const Paused& paused : pauses_) asleep += mix(1, paused.client);
-  for (const Alarm& alarm : alarms_) asleep += mix(2, alarm.worker);
-  return mix(d, asleep);
 }
 
 }  // namespace declock::sim

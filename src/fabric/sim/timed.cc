@@ -75,6 +75,15 @@ void TimedEngine::heal() {
   held_up_.clear();
 }
 
+void TimedEngine::mend(Party a, Party b) {
+  std::erase_if(cuts_, [&](const auto& cut) {
+    return (cut.first == a && cut.second == b) || (cut.first == b && cut.second == a);
+  });
+  // What is still cut off is held up again, in the same order.
+  for (const Event& event : held_up_) heap_.push(now_, event.kind, event.index);
+  held_up_.clear();
+}
+
 // True: the event concerns a party that is paused or cut off.
 bool TimedEngine::keep_for_later(const Event& event) {
   Party whose;

@@ -42,6 +42,7 @@ class TimedEngine final : public Engine {
   // Between the two nothing arrives until it is healed; then everything does, in order.
   void cut(Party a, Party b) { cuts_.emplace_back(a, b); }
   void heal();
+  void mend(Party a, Party b);  // only between these
   bool is_cut(Party a, Party b) const override;
   // One chain in so many is held up for this long on its way; one in so many is reported as of unknown outcome,
   // before or after it takes effect.

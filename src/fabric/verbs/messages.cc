@@ -67,8 +67,7 @@ bool Messages::send(const net::PeerId& to, const net::Blob& address, const net::
   if (box->line == nullptr || !box->line->is_connected) return false;
   if (box->last - box->arrived == kDepth || !completions_.take_room(1)) return false;
   box->last += 1;
-  const Envelope filled{box->last, packet.cookie, packet.from.value, packet.to.value,
-                        packet.message.words};
+  const Envelope filled{box->last, packet};
   std::memcpy(envelope(*box, box->last), &filled, sizeof filled);
   post(*box, box->last);
   return true;
@@ -176,10 +175,10 @@ bool Messages::receive() {
     const auto inbox = inbox_of_.find(one.qp_num);
     if (one.status == IBV_WC_SUCCESS && one.byte_len == sizeof(Envelope) && inbox != inbox_of_.end()) {
       Envelope got;
-      std::memcpy(&got, slots_.data() + one.wr_id * kEnvelopeWords, sizeof got);
+      std::memcpy(static_cast<void*>(&got), slots_.data() + one.wr_id * kEnvelopeWords, sizeof got);
       if (got.number > inbox->second->last) {
         inbox->second->last = got.number;
-        arrived_.add({got.cookie, EndpointId{got.from}, EndpointId{got.to}, {got.words}});
+        arrived_.add(got.packet);
       }
     }
     offer_room(one.wr_id);

@@ -41,13 +41,12 @@ class Messages {
  private:
   // What goes over the wire.
   struct Envelope {
-    std::uint64_t number;  // counted from 1, in its stream
-    std::uint64_t cookie;
-    std::uint32_t from;
-    std::uint32_t to;
-    std::array<std::uint64_t, 3> words;
+    std::uint64_t number;  // counted from 1, per outbox
+    net::Packet packet;
   };
-  static_assert(sizeof(Envelope) == 48 && std::endian::native == std::endian::little);
+  static_assert(std::is_trivially_copyable_v<Envelope> &&
+                sizeof(Envelope) % sizeof(std::uint64_t) == 0 &&
+                std::endian::native == std::endian::little);
   static constexpr std::size_t kEnvelopeWords = sizeof(Envelope) / sizeof(std::uint64_t);
   static constexpr std::uint32_t kDepth = 64;       // messages under way to one peer
   static constexpr std::uint32_t kReceives = 1024;  // messages that may arrive at once, from all

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -41,10 +43,28 @@ struct MnEntry {
   void fields(auto& f) { f(incarnation, address); }
 };
 
+// What became of some slots between two states.
+struct SlotChange {
+  Slot slot{};
+  std::uint32_t incarnation = 0;  // the last that was given away
+  std::uint64_t freed = 0;
+  std::vector<MemberEntry> member{};  // at most one: who has it now
+  void fields(auto& f) { f(slot, incarnation, freed, member); }
+};
+struct ClusterChange {
+  std::uint64_t cluster = 0;  // the shape's id
+  std::uint64_t from = 0;     // the number of the state that it changes
+  std::uint64_t number = 0;
+  std::uint64_t removals = 0;
+  std::vector<SlotChange> slots{};
+  std::vector<MnEntry> mns{};  // all of them
+  void fields(auto& f) { f(cluster, from, number, removals, slots, mns); }
+};
+
 // The view with everybody's addresses. A coordinator that has this and the incarnations given away so far can go on
 // where another stopped.
 struct ClusterState {
-  static constexpr std::uint32_t kFormat = 1;
+  static constexpr std::uint32_t kFormat = 2;
 
   std::uint32_t format = kFormat;
   ClusterShape shape;
@@ -53,8 +73,11 @@ struct ClusterState {
   std::vector<MemberEntry> members{};  // by slot, ascending
   std::vector<MnEntry> mns{};
   std::vector<std::uint32_t> incarnations{};  // by slot: the last that was given away
+  std::vector<std::uint64_t> freed{};  // by slot: the number of the state that it became free with
 
-  void fields(auto& f) { f(format, shape, number, removals, members, mns, incarnations); }
+  void fields(auto& f) { f(format, shape, number, removals, members, mns, incarnations, freed); }
+  // With no members, and slots that nobody has had yet.
+  static ClusterState empty(const ClusterShape& shape);
   // False: no member of a cluster would say so.
   bool is_valid() const;
 
@@ -63,19 +86,28 @@ struct ClusterState {
   const MemberEntry* find(Slot slot) const;
   bool has(Slot slot, Incarnation incarnation) const;
 
-  // Errc::busy: every slot is taken, or the one that is wanted.
+  // Errc::busy: every slot is taken, or the one that is wanted. Of those that are free it is the one that has been so for
+  // longest, and none that became free after the state `acknowledged`: a queue entry tells two members that had the same
+  // slot apart only if they came one after the other.
   Result<MemberEntry> join(std::vector<WorkerAddress> workers, std::optional<Slot> wanted,
-                           std::string session = {});
+                           std::string session = {},
+                           std::uint64_t acknowledged = std::numeric_limits<std::uint64_t>::max());
+  bool has_free(std::optional<Slot> wanted) const;
   // After it was fenced. Whoever has left by itself does not count as a removal: it left nothing behind.
   bool remove(Slot slot, Incarnation incarnation, bool counts);
   // A memory node with fresh memory: its incarnation.
   std::uint32_t mn_comes(std::uint16_t id, const std::string& address);
   // Its memory is void.
   void mn_goes(std::uint16_t id);
+
+  // What makes this state of the one with the number `from`, if only these slots changed and `mns` may have.
+  ClusterChange change_from(std::uint64_t from, const std::set<Slot>& slots) const;
+  // False: it is for another state, or no member of a cluster would say so. Then nothing has changed.
+  bool apply(const ClusterChange& change);
 };
 
 inline constexpr std::uint32_t kMembersMax = 1024;
-inline constexpr std::uint32_t kWorkersMax = 256;
+inline constexpr std::uint32_t kWorkersMax = 255;
 inline constexpr std::uint32_t kMnsMax = 64;
 
 template <class T>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -33,6 +34,8 @@ class ComputeLink {
   // The state at some moment between the call and the answer.
   virtual void fetch(std::uint64_t ask) = 0;
   virtual void leave() = 0;
+  // All workers go by the state with this number, or a later one.
+  virtual void seen(std::uint64_t) {}
   // Renews no more: this node gives itself up.
   virtual void give_up() = 0;
   virtual void on_tick(Time now) = 0;
@@ -64,15 +67,29 @@ class NetLine {
  public:
   NetLine(wire::Hub& hub, const wire::HostPort& coordinator)
       : hub_(hub), line_(hub.dial(coordinator)) {}
-  bool is(wire::LineId line) const { return line == line_; }
+  // To a coordinator in this process: frames go by this function, and the line is always up.
+  NetLine(wire::Hub& hub, std::function<void(const std::string& frame)> send)
+      : hub_(hub), send_(std::move(send)) {}
+  bool is(wire::LineId line) const { return line == line_ && line != 0; }
 
  protected:
   template <class T>
   void send(const T& message) {
+    if (send_) return send_(frame_of(message));
     hub_.send(line_, frame_of(message));
   }
+  bool is_up() const { return send_ || hub_.is_up(line_); }
+
+  // The last state that has come over it, which the next change belongs to. False: it is none, or the change is to another
+  // one, and then the whole state is asked for.
+  bool take(const StateIs& whole);
+  bool take(const Changed& changed);
+  Fetch fetch_of(std::uint64_t ask) const { return {ask, state_.shape.id, state_.number}; }
+
   wire::Hub& hub_;
-  wire::LineId line_;
+  wire::LineId line_ = 0;
+  std::function<void(const std::string& frame)> send_;
+  ClusterState state_;
 };
 
 class NetComputeLink final : public ComputeLink, public NetLine {
@@ -83,6 +100,7 @@ class NetComputeLink final : public ComputeLink, public NetLine {
   void join(const Join& join) override;
   void fetch(std::uint64_t ask) override;
   void leave() override;
+  void seen(std::uint64_t number) override;
   void give_up() override { given_up_ = true; }
   void on_tick(Time now) override;
 
@@ -93,13 +111,16 @@ class NetComputeLink final : public ComputeLink, public NetLine {
 
  private:
   void say_hello();
+  void renew();
 
   Events& events_;
   std::optional<Join> join_;
   std::optional<MemberId> self_;
   Duration lease_ = seconds(1);
   Time renewed_{};
-  std::set<std::uint64_t> asks_;  // unanswered
+  std::uint64_t seen_ = 0;
+  std::uint64_t acknowledged_ = 0;  // of that, what it has said
+  std::set<std::uint64_t> asks_;    // unanswered
   bool leaving_ = false;
   bool given_up_ = false;
 };
@@ -108,6 +129,8 @@ class NetMemoryLink final : public MemoryLink, public NetLine {
  public:
   NetMemoryLink(wire::Hub& hub, const wire::HostPort& coordinator, Events& events)
       : NetLine(hub, coordinator), events_(events) {}
+  NetMemoryLink(wire::Hub& hub, std::function<void(const std::string& frame)> send, Events& events)
+      : NetLine(hub, std::move(send)), events_(events) {}
 
   void register_as(std::uint16_t id, const std::string& address, std::uint32_t incarnation) override;
   void fetch(std::uint64_t ask) override;

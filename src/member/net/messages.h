@@ -1,8 +1,8 @@
 // What compute nodes, memory nodes and the coordinator say to each other. A frame is one of these: a byte that says which,
 // and its fields.
 //
-//   compute node -> coordinator   join, renew, fetch, leave        <- joined, state, left, refused
-//   memory node  -> coordinator   register_mn, renew_mn, fenced    <- registered, state, fence
+//   compute node -> coordinator   join, renew, fetch, leave        <- joined, state, changed, left, refused
+//   memory node  -> coordinator   register_mn, renew_mn, fenced    <- registered, state, changed, fence
 //   compute node -> memory node   attach, relay, allocate          <- attached, relay, allocated, refused
 #pragma once
 
@@ -35,6 +35,7 @@ enum class Kind : std::uint8_t {
   allocate,
   allocated,
   refused,
+  changed,
 };
 
 struct MemberId {
@@ -58,23 +59,33 @@ struct Joined {
   ClusterState state;
   void fields(auto& f) { f(self, state); }
 };
-// I am alive. The answer is a state, or refused: you are taken for dead.
+// I am alive. The answer is nothing, or refused: you are taken for dead.
 struct Renew {
   static constexpr Kind kKind = Kind::renew;
   MemberId self;
-  void fields(auto& f) { f(self); }
+  std::uint64_t seen = 0;  // all its workers go by the state with this number, or a later one
+  void fields(auto& f) { f(self, seen); }
 };
 // The state at some moment between this and its answer; `ask` comes back with it.
 struct Fetch {
   static constexpr Kind kKind = Kind::fetch;
   std::uint64_t ask = 0;
-  void fields(auto& f) { f(ask); }
+  std::uint64_t cluster = 0;  // of the state that it has, and
+  std::uint64_t have = 0;     // its number: if that is the newest, it is not sent again
+  void fields(auto& f) { f(ask, cluster, have); }
 };
 struct StateIs {
   static constexpr Kind kKind = Kind::state;
   std::uint64_t ask = 0;  // 0: nobody asked, it is new
   ClusterState state;
   void fields(auto& f) { f(ask, state); }
+};
+// The same, to somebody who has the state before it.
+struct Changed {
+  static constexpr Kind kKind = Kind::changed;
+  std::uint64_t ask = 0;
+  ClusterChange change;
+  void fields(auto& f) { f(ask, change); }
 };
 struct Leave {
   static constexpr Kind kKind = Kind::leave;
@@ -167,7 +178,8 @@ struct Refused {
   static constexpr Kind kKind = Kind::refused;
   bool evicted = false;
   std::string why{};
-  void fields(auto& f) { f(evicted, why); }
+  bool final = true;  // false: it waits, for this reason
+  void fields(auto& f) { f(evicted, why, final); }
 };
 
 template <class T>

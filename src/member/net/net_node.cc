@@ -21,6 +21,10 @@ std::chrono::nanoseconds as_chrono(Duration d) {
   return std::chrono::nanoseconds{d.ns};
 }
 
+Failure<std::string> no_descriptors() {
+  return Failure{"this process " + wire::no_descriptors_left()};
+}
+
 }  // namespace
 
 // ---------------------------------------------------------------- what a worker knows
@@ -34,27 +38,34 @@ void NetMembership::hear(const View& view, bool evicted) {
   const std::vector<ViewListener*> told = listeners_;
   for (ViewListener* listener : told) listener->on_view(view_);
   if (!evicted_) return;
-  for (const auto& [ask, coroutine] : std::exchange(asking_, {}))
-    node_.worker(worker_).make_ready(coroutine);
+  ThreadWorker& worker = node_.worker(worker_);
+  for (const auto& [ask, woken] : std::exchange(asking_, {})) worker.arm(*woken, worker.now());
 }
 
 void NetMembership::answered(std::uint64_t ask) {
   const auto at = asking_.find(ask);
   if (at == asking_.end()) return;
-  node_.worker(worker_).make_ready(at->second);
+  ThreadWorker& worker = node_.worker(worker_);
+  worker.arm(*at->second, worker.now());
   asking_.erase(at);
 }
 
+// Woken by a timer, which forgets who is destroyed meanwhile.
 struct NetMembership::Answer {
   NetMembership& self;
   std::uint64_t number;
+  Timer woken{};
   explicit Answer(NetMembership& s) : self(s), number(++s.asks_) {}
   Answer(const Answer&) = delete;
   Answer& operator=(const Answer&) = delete;
-  ~Answer() { self.asking_.erase(number); }
+  ~Answer() {
+    if (woken.armed_as != 0) self.node_.worker(self.worker_).disarm(woken);
+    self.asking_.erase(number);
+  }
   bool await_ready() const { return self.evicted_; }
   void await_suspend(std::coroutine_handle<> me) {
-    self.asking_[number] = me;
+    woken.waiter = me;
+    self.asking_[number] = &woken;
     self.node_.fetch(self.worker_, number);
   }
   void await_resume() const {}
@@ -86,6 +97,7 @@ Result<std::unique_ptr<NetNode>, std::string> NetNode::join(const NetNodeConfig&
 }
 
 Result<void, std::string> NetNode::open() {
+  if (!hub_.is_open()) return no_descriptors();
   std::string host = config_.host;
   if (host.empty()) {
     const Result<std::string, std::string> towards = wire::local_host_towards(config_.coordinator);
@@ -117,24 +129,26 @@ Result<void, std::string> NetNode::open() {
                          ? fmt::format("{} does not answer", to_string(config_.coordinator))
                          : refused_};
   }
-  build(joined_->first, joined_->second);
-  return attach_all();
+  const Result<void, std::string> built = build(joined_->first, joined_->second);
+  return built ? attach_all() : built;
 }
 
-void NetNode::build(const MemberId& self, const ClusterState& state) {
+Result<void, std::string> NetNode::build(const MemberId& self, const ClusterState& state) {
   id_ = self;
   shape_ = state.shape;
   self_ = {self.slot, self.incarnation, EndpointId{self.slot.value * shape_.endpoints}};
   net::Switchboard& switchboard = *this;
   dispatcher_rung_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  CHECK(dispatcher_rung_ >= 0);
+  if (dispatcher_rung_ < 0) return no_descriptors();
   watched_ = std::make_unique<std::atomic<bool>[]>(config_.workers);
+  goes_by_ = std::make_unique<std::atomic<std::uint64_t>[]>(config_.workers);
   for (std::uint32_t i = 0; i < config_.workers; ++i) {
     workers_.push_back(std::make_unique<net::NetWorker>(
         Prng{config_.seed, std::uint64_t{self.slot.value} << 8 | i}, [this, i](Time when) {
           if (when < ThreadWorker::kNever || !watched_[i].load())
             (void)eventfd_write(dispatcher_rung_, 1);
         }));
+    if (!workers_.back()->is_open()) return no_descriptors();
     net::Port::Config port{{self.slot, self.incarnation.value, static_cast<std::uint16_t>(i)},
                            addresses_[i].cookie,
                            shape_.endpoints,
@@ -156,6 +170,7 @@ void NetNode::build(const MemberId& self, const ClusterState& state) {
     if (is_evicted_) return end_membership();  // it heard so before
     if (!state_.has(id_.slot, id_.incarnation)) on_evicted();
   });
+  return {};
 }
 
 namespace {
@@ -216,7 +231,8 @@ void NetNode::stop() {
 
 void NetNode::leave() {
   CHECK(!dispatcher_.joinable());
-  if (!say_everything(shape_.lease)) return;
+  // A peer that has just died acknowledges nothing, until it is removed.
+  if (!say_everything(shape_.lease * 2)) return;
   hub_.post([this] { link_->leave(); });
   std::unique_lock guard{mutex_};
   changed_.wait_for(guard, as_chrono(shape_.lease), [&] { return has_left_; });
@@ -324,7 +340,19 @@ void NetNode::take(const ClusterState& state) {
   on_workers([this, view, peers](std::uint32_t w) {
     ports_[w]->on_peers(peers);
     memberships_[w]->hear(view, false);
+    took_over(w, view.number);
   });
+}
+
+// The last worker that does so says it for all.
+void NetNode::took_over(std::uint32_t worker, std::uint64_t state) {
+  goes_by_[worker].store(state);
+  std::uint64_t least = state;
+  for (std::uint32_t w = 0; w < config_.workers; ++w) least = std::min(least, goes_by_[w].load());
+  std::uint64_t before = all_go_by_.load();
+  while (before < least && !all_go_by_.compare_exchange_weak(before, least)) {
+  }
+  if (before < least) hub_.post([this, least] { link_->seen(least); });
 }
 
 void NetNode::fetch(std::uint32_t worker, std::uint64_t ask) {

@@ -52,7 +52,7 @@ class NetMembership final : public Membership {
   View view_;
   std::atomic<bool> evicted_ = false;  // read from any thread
   std::uint64_t asks_ = 0;
-  std::map<std::uint64_t, std::coroutine_handle<>> asking_;
+  std::map<std::uint64_t, Timer*> asking_;
   std::vector<ViewListener*> listeners_;
 };
 
@@ -124,7 +124,7 @@ class NetNode final : public Node,
 
   explicit NetNode(const NetNodeConfig& config);
   Result<void, std::string> open();
-  void build(const MemberId& self, const ClusterState& state);
+  Result<void, std::string> build(const MemberId& self, const ClusterState& state);
   Result<void, std::string> attach_all();
 
   // From the hub's loop:
@@ -155,6 +155,7 @@ class NetNode final : public Node,
   template <class Job>
   void on_workers(Job job);
   void relay(const Relay& relay);
+  void took_over(std::uint32_t worker, std::uint64_t state);
   void dispatch_loop();
 
   NetNodeConfig config_;
@@ -194,6 +195,10 @@ class NetNode final : public Node,
   bool is_refused_ = false;
   bool has_left_ = false;
   std::map<std::uint64_t, Allocated> allocated_;
+
+  // The number of the state that a worker goes by, and the least of them.
+  std::unique_ptr<std::atomic<std::uint64_t>[]> goes_by_;
+  std::atomic<std::uint64_t> all_go_by_{0};
 
   std::thread dispatcher_;
   int dispatcher_rung_ = -1;

@@ -17,7 +17,7 @@
 namespace declock::member {
 namespace {
 
-constexpr std::string_view kMagic = "declock cluster 1\n";
+constexpr std::string_view kMagic = "declock cluster 2\n";
 
 // Written, and on disk.
 bool write_file(const std::string& path, std::string_view bytes) {

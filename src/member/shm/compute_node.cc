@@ -1,13 +1,17 @@
 #include "member_shm/compute_node.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "base/futex.h"
@@ -38,30 +42,46 @@ void remove_dead(const shm::Cluster& cluster, Slot slot, std::uint64_t seen) {
   cluster.member(slot).word.compare_exchange_strong(seen, MemberWord::of(seen).removed().word());
 }
 
-// A descriptor that becomes readable when a process ends.
+// Of this process; 0: it cannot be known, and numbers of processes say nothing.
+std::uint64_t own_pid_space() {
+  struct stat space {};
+  return stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
+}
+
+// The process that a member is, if it can be watched: its number has to be from this name space.
+//
+// When it has ended the member is dead, whatever its lock says: a child made with _Fork() or clone() runs no handlers, and
+// keeps the description that has the lock open. That is right although numbers are used again: the descriptor was opened
+// for the number that the member wrote before it joined. If the member was alive then, the number was its own; if it was
+// not, it is dead.
 class ProcessEnd {
  public:
-  explicit ProcessEnd(std::uint32_t pid)
-      : descriptor_(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0))) {}
-  ProcessEnd(ProcessEnd&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  ProcessEnd& operator=(ProcessEnd&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
+  ProcessEnd(const shm::Cluster::MemberLine& line, std::uint64_t own_space) : pid_(line.pid.load()) {
+    if (own_space != 0 && line.pid_space.load() == own_space) open();
   }
-  ~ProcessEnd() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.number(); }
   // Will it say when the process ends? If not, only the lock does.
-  bool tells() const { return descriptor_ >= 0; }
-  // It has said so.
-  void forget_if_over() {
-    pollfd end{descriptor_, POLLIN, 0};
-    if (descriptor_ >= 0 && ::poll(&end, 1, 0) == 1) close(std::exchange(descriptor_, -1));
+  bool tells() const { return descriptor_.number() >= 0; }
+  bool is_over() const { return is_over_; }
+  // Something was heard from the descriptor. A program may have closed it, and another may have got its number: so it is
+  // opened once more.
+  void look() {
+    if (!descriptor_.is_ours()) descriptor_.forget();
+    open();
+    pollfd end{descriptor_.number(), POLLIN, 0};
+    is_over_ = is_over_ || (tells() && ::poll(&end, 1, 0) == 1);
   }
 
  private:
-  int descriptor_;
+  void open() {
+    const long number = syscall(SYS_pidfd_open, static_cast<pid_t>(pid_), 0);
+    is_over_ = number < 0 && errno == ESRCH;
+    descriptor_ = shm::Descriptor{static_cast<int>(number)};
+  }
+
+  std::uint32_t pid_;
+  shm::Descriptor descriptor_;
+  bool is_over_ = false;
 };
 
 }  // namespace
@@ -85,26 +105,28 @@ View view_of(const shm::Cluster& cluster) {
   return view;
 }
 
-ShmMembership::ShmMembership(const shm::Cluster& cluster, const Member& self)
-    : cluster_(cluster), self_(self), view_(view_of(cluster)) {}
+ShmMembership::ShmMembership(const shm::Cluster& cluster, const Member& self,
+                             std::atomic<bool>& evicted)
+    : cluster_(cluster), self_(self), view_(view_of(cluster)), evicted_(evicted) {}
 
 void ShmMembership::look() {
   View now = view_of(cluster_);
-  if (now.number == view_.number) return;
+  if (now.number == view_.number && (ended_ || !evicted())) return;
   view_ = std::move(now);
-  evicted_ = !view_.has(self_);
+  if (!view_.has(self_)) evicted_.store(true);
   for (ViewListener* listener : listeners_) listener->on_view(view_);
+  ended_ = evicted();
 }
 
 Task<Result<void>> ShmMembership::look_now(Worker&, ShmMembership& self) {
   self.look();
-  if (self.evicted_) co_return Failure{Errc::evicted};
+  if (self.evicted()) co_return Failure{Errc::evicted};
   co_return Result<void>{};
 }
 
 Result<std::unique_ptr<ComputeNode>, std::string> ComputeNode::join(const Config& config,
                                                                     std::optional<Slot> wanted) {
-  for (;;) {  // again only if the cluster is being removed
+  for (int tries = 0;; ++tries) {  // again only if the cluster is being removed
     auto cluster = shm::Cluster::open_or_create_members(config.cluster);
     if (!cluster) return Failure{cluster.error()};
     auto lock = SlotLock::open(cluster->file().path());
@@ -121,8 +143,9 @@ Result<std::unique_ptr<ComputeNode>, std::string> ComputeNode::join(const Config
       slot.reset();
     }
     if (!cluster->file().is_at_its_path()) continue;
-    // Whoever removes the cluster holds all slots for a moment.
-    if (!slot && view_of(*cluster).members.empty()) {
+    // Whoever removes the cluster holds all slots for a moment. Somebody may also have inherited them (_Fork()), for good.
+    constexpr int kTriesMax = 1000;
+    if (!slot && tries < kTriesMax && view_of(*cluster).members.empty()) {
       usleep(1000);
       continue;
     }
@@ -146,6 +169,8 @@ Result<std::unique_ptr<ComputeNode>, std::string> ComputeNode::join(const Config
     shm::Cluster::MemberLine& line = cluster->member(*slot);
     remove_dead(*cluster, *slot, line.word.load());
     line.pid.store(static_cast<std::uint32_t>(getpid()));
+    line.pid_space.store(own_pid_space());
+    line.news.store(0);
     const MemberWord joined = MemberWord::of(line.word.load()).joined();
     for (std::uint32_t w = 0; w <= cluster->shape().workers; ++w) {
       cluster->bell(*slot, w).store(static_cast<std::uint32_t>(Bell::away));
@@ -171,47 +196,72 @@ ComputeNode::ComputeNode(shm::Cluster cluster, SlotLock lock, const Member& self
   for (std::uint32_t i = 0; i < cluster_.shape().workers; ++i) {
     workers_.push_back(std::make_unique<shm::ShmWorker>(
         Prng{config.seed, std::uint64_t{self.slot.value} << 8 | i}, cluster_, self.slot, i));
-    memberships_.push_back(std::make_unique<ShmMembership>(cluster_, self));
+    memberships_.push_back(std::make_unique<ShmMembership>(cluster_, self, evicted_));
     workers_[i]->set_dispatcher_until(&dispatcher_until_ns_);
     workers_[i]->set_on_news([membership = memberships_[i].get()] { membership->look(); });
   }
   for (std::uint32_t i = 0; i < cluster_.shape().endpoints; ++i) {
     shm::ShmWorker& worker = *workers_[i % workers_.size()];
     endpoints_.push_back(std::make_unique<shm::ShmEndpoint>(
-        cluster_, self.incarnation.value, EndpointId{self.first_endpoint.value + i}, worker));
+        cluster_, self.incarnation.value, evicted_, EndpointId{self.first_endpoint.value + i}, worker));
     worker.add(*endpoints_.back());
   }
 }
 
 ComputeNode::~ComputeNode() {
   stop();
+  if (!has_left_) give_up_slot();
 }
 
 void ComputeNode::start() {
-  stop_event_ = eventfd(0, EFD_CLOEXEC);
-  CHECK(stop_event_ >= 0);
+  int ends[2];
+  CHECK(pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
+  stopped_ = shm::Descriptor{ends[0]};
+  stop_ = shm::Descriptor{ends[1]};
   watcher_ = std::thread{[this] { watch(); }};
   dispatcher_ = std::thread{[this] { dispatch(); }};
 }
 
 void ComputeNode::stop() {
   if (!watcher_.joinable() || stopping_.exchange(true)) return;
-  (void)eventfd_write(stop_event_, 1);
+  if (stop_.is_ours()) (void)!write(stop_.number(), "", 1);  // if not, it looks soon enough
   futex_clear_and_wake(cluster_.dispatcher_bell(self_.slot), kAsleepBit);
   watcher_.join();
   dispatcher_.join();
-  close(stop_event_);
 }
 
 void ComputeNode::leave() {
   CHECK(!watcher_.joinable());
-  if (!say_everything(seconds(1))) return;
+  if (evicted_.load() || !say_everything(seconds(1))) return;
   std::atomic<std::uint64_t>& word = cluster_.member(self_.slot).word;
   word.store(MemberWord::of(word.load()).left().word());
+  has_left_ = true;
   lock_.give_back(self_.slot);
   // An error: somebody else is a member.
   if (config_.remove_when_last)
     (void)shm::remove_cluster(config_.cluster.directory, config_.cluster.name);
+}
+
+bool ComputeNode::is_member() const {
+  const MemberWord word = MemberWord::of(cluster_.member(self_.slot).word.load());
+  return word.live && word.incarnation == self_.incarnation.value;
+}
+
+// As others do it for the dead, but they need not find out first. REQUIRES: nothing that this member began can take effect
+// any more.
+void ComputeNode::give_up_slot() {
+  if (is_member()) remove_dead(cluster_, self_.slot, cluster_.member(self_.slot).word.load());
+  wake_others();
+}
+
+void ComputeNode::wake_others() const {
+  for (std::uint32_t i = 0; i < cluster_.shape().members; ++i) {
+    const Slot slot{static_cast<std::uint16_t>(i)};
+    shm::Cluster::MemberLine& line = cluster_.member(slot);
+    if (!MemberWord::of(line.word.load()).live) continue;
+    line.news.store(1);
+    (void)ring(cluster_.dispatcher_bell(slot));
+  }
 }
 
 namespace {
@@ -235,44 +285,106 @@ Result<Node::Memory, std::string> ComputeNode::find(MnId mn, const std::string& 
   return as_memory(mn, shm::find(cluster_, mn, name));
 }
 
+// One's own lock is seen through another description alone.
+bool ComputeNode::has_its_descriptors() const {
+  return lock_.is_ours() && cluster_.has_its_descriptors() &&
+         SlotLock::is_taken(cluster_.file().descriptor(), self_.slot).value_or(false);
+}
+
+// Empty: nothing.
+std::string ComputeNode::what_is_lost() const {
+  if (!has_its_descriptors())
+    return "this process has closed descriptors that are not its own (close_range?), and with them its "
+           "membership";
+  if (!is_member()) return "other members have taken this process for dead";
+  if (!config_.names_may_go && cluster_.has_lost_its_names())
+    return "its files were removed or replaced while they were in use (by hand, or by logind at "
+           "log-out: "
+           "RemoveIPC=no in /etc/systemd/logind.conf)";
+  return {};
+}
+
+void ComputeNode::evict(const std::string& why) {
+  evicted_.store(true);
+  if (on_evicted_) on_evicted_();
+  fmt::print(stderr,
+             "declock: {}: {}; this process is no member any more, and its locks are lost: close the "
+             "cluster and open it again\n",
+             cluster_.file().path(), why);
+  // Whoever has the numbers now, perhaps another cluster of this process, keeps them.
+  if (!has_its_descriptors()) {
+    lock_.forget();
+    cluster_.forget_descriptors();
+  }
+  for (const auto& worker : workers_) worker->tell_news();
+}
+
 // Who is a member, as far as the watcher has seen.
 struct ComputeNode::Watched {
   std::uint64_t word;               // of its slot
-  std::optional<ProcessEnd> end{};  // readable once its process has ended
+  std::optional<ProcessEnd> end{};  // its process
 };
+
+// True: there are news.
+bool ComputeNode::look_at(std::uint32_t i, Watched& member, bool look_at_lock) {
+  const std::uint64_t own_space = cluster_.member(self_.slot).pid_space.load();
+  const Slot slot{static_cast<std::uint16_t>(i)};
+  const shm::Cluster::MemberLine& line = cluster_.member(slot);
+  const std::uint64_t word = line.word.load();
+  const bool is_new = word != member.word;
+  if (is_new) member = {word, {}};
+  if (!MemberWord::of(word).live || slot == self_.slot) return is_new;
+  if (is_new) {
+    member.end.emplace(line, own_space);
+    if (line.word.load() != word) {  // the number may be the next one's
+      member = {};
+      return true;
+    }
+  }
+  // A lock that nobody holds, or a process that has ended: either is the truth.
+  const bool look = is_new || !member.end->tells() || look_at_lock;
+  const bool is_taken = !look || lock_.is_taken(slot).value_or(true);
+  if (is_taken && !member.end->is_over()) return is_new;
+  remove_dead(cluster_, slot, word);
+  member = {};
+  return true;
+}
 
 void ComputeNode::watch() {
   std::vector<Watched> watched(cluster_.shape().members);
   std::vector<pollfd> waiting;
+  std::vector<Watched*> waited_for;  // of the same place in `waiting`
+  bool is_lost = false;
+  bool has_slot = true;
   for (std::uint64_t round = 0; !stopping_.load(); ++round) {
     bool news = false;
-    waiting.assign(1, {stop_event_, POLLIN, 0});
-    for (std::uint32_t i = 0; i < watched.size(); ++i) {
-      const Slot slot{static_cast<std::uint16_t>(i)};
-      const std::uint64_t word = cluster_.member(slot).word.load();
-      Watched& member = watched[i];
-      const bool is_new = word != member.word;
-      news = news || is_new;
-      if (is_new) member = {word, {}};
-      if (!MemberWord::of(word).live || slot == self_.slot) continue;
-      if (is_new) member.end.emplace(cluster_.member(slot).pid.load());
-      // The lock is the truth. If it is held now, the process that was just looked up by its number was the right one,
-      // unless that number is from another name space.
-      const bool look = is_new || !member.end->tells() || round % kRoundsBetweenLooks == 0;
-      if (look && !lock_.is_taken(slot)) {
-        remove_dead(cluster_, slot, word);
-        news = true;
-        member = {};
-      } else if (member.end->tells()) {
-        waiting.push_back({member.end->descriptor(), POLLIN, 0});
-      }
+    waiting.clear();
+    waited_for.clear();
+    if (!is_lost) {
+      const std::string lost = what_is_lost();
+      is_lost = !lost.empty();
+      if (is_lost) evict(lost);
+    }
+    // Who is evicted judges nobody else any more.
+    for (std::uint32_t i = 0; i < watched.size() && !is_lost; ++i) {
+      news = look_at(i, watched[i], round % kRoundsBetweenLooks == 0) || news;
+      if (!watched[i].end || !watched[i].end->tells()) continue;
+      waiting.push_back({watched[i].end->descriptor(), POLLIN, 0});
+      waited_for.push_back(&watched[i]);
     }
     if (news) {
       for (const auto& worker : workers_) worker->tell_news();
     }
+    const bool all_know = std::all_of(memberships_.begin(), memberships_.end(),
+                                      [](const auto& membership) { return membership->has_ended(); });
+    if (has_slot && all_know) {
+      give_up_slot();
+      has_slot = false;
+    }
+    if (stopped_.is_ours()) waiting.push_back({stopped_.number(), POLLIN, 0});
     (void)::poll(waiting.data(), waiting.size(), kWatchMs);
-    for (Watched& member : watched) {
-      if (member.end) member.end->forget_if_over();
+    for (std::size_t i = 0; i < waited_for.size(); ++i) {
+      if (waiting[i].revents != 0) waited_for[i]->end->look();
     }
   }
 }
@@ -283,6 +395,10 @@ void ComputeNode::dispatch() {
     // Asleep first: whoever rings from now on is not missed.
     bell.store(static_cast<std::uint32_t>(Bell::asleep));
     dispatcher_until_ns_.store(ThreadWorker::kNever.ns);
+    std::atomic<std::uint32_t>& news = cluster_.member(self_.slot).news;
+    if (news.load() != 0 && news.exchange(0) != 0) {
+      for (const auto& worker : workers_) worker->tell_news();
+    }
     Time next = ThreadWorker::kNever;
     for (const auto& worker : workers_) next = std::min(next, worker->progress());
     if (stopping_.load()) break;

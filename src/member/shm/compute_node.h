@@ -3,9 +3,14 @@
 //
 // Two threads of its own, which sleep unless they are needed: the watcher sees other members die, and removes them;
 // the dispatcher runs workers whose own threads are busy elsewhere.
+//
+// The watcher also looks whether this process still is what it takes itself for: its files may have been unlinked, and its
+// descriptors closed. Then nobody else counts on it any more, and it evicts itself: from that moment its endpoints change
+// nothing, and when each of its workers has heard of it, so that nothing is under way, its slot is given up.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -21,16 +26,20 @@ namespace declock::member {
 // What one worker knows of the cluster. Used from its thread alone.
 class ShmMembership final : public Membership {
  public:
-  ShmMembership(const shm::Cluster& cluster, const Member& self);
+  // `evicted`: of the whole member.
+  ShmMembership(const shm::Cluster& cluster, const Member& self, std::atomic<bool>& evicted);
 
   const Member& self() const override { return self_; }
   const View& known() const override { return view_; }
   Task<Result<void>> refresh(Worker& worker) override { return look_now(worker, *this); }
-  bool evicted() const override { return evicted_; }
+  // Relaxed: whoever is told later finds out with its next call.
+  bool evicted() const override { return evicted_.load(std::memory_order_relaxed); }
+  // Its worker has heard of that, and does nothing for this member any more. From any thread.
+  bool has_ended() const { return ended_; }
   void listen(ViewListener* listener) override { listeners_.push_back(listener); }
   void unlisten(ViewListener* listener) override { std::erase(listeners_, listener); }
 
-  // Reads the view; whoever listens is told if it is another one.
+  // Reads the view; whoever listens is told if it is another one, or if this member is evicted.
   void look();
 
  private:
@@ -39,7 +48,8 @@ class ShmMembership final : public Membership {
   const shm::Cluster& cluster_;
   Member self_;
   View view_;
-  std::atomic<bool> evicted_ = false;  // read from any thread
+  std::atomic<bool>& evicted_;
+  std::atomic<bool> ended_ = false;
   std::vector<ViewListener*> listeners_;
 };
 
@@ -52,7 +62,8 @@ class ComputeNode final : public Node {
     shm::ClusterConfig cluster;
     std::uint64_t seed = 1;  // of its workers' random numbers
     bool remove_when_last =
-        false;  // the cluster's files, if nobody else is a member when this one leaves
+        false;                  // the cluster's files, if nobody else is a member when this one leaves
+    bool names_may_go = false;  // all who will ever be members have joined, and its files are unlinked
   };
 
   // Opens or makes the cluster and takes a slot of it: this one if it is given, which must be free.
@@ -85,18 +96,29 @@ class ComputeNode final : public Node {
   ComputeNode(shm::Cluster cluster, SlotLock lock, const Member& self, const Config& config);
   struct Watched;
   void watch();
+  bool look_at(std::uint32_t slot, Watched& member, bool look_at_lock);
+  bool has_its_descriptors() const;
+  std::string what_is_lost() const;
+  void evict(const std::string& why);
+  void give_up_slot();
+  void wake_others() const;
+  bool is_member() const;
   void dispatch();
 
   shm::Cluster cluster_;
   SlotLock lock_;
   Member self_;
   Config config_;
+  std::atomic<bool> evicted_{false};
+  bool has_left_ = false;
   std::vector<std::unique_ptr<shm::ShmWorker>> workers_;
   std::vector<std::unique_ptr<ShmMembership>> memberships_;  // by worker
   std::vector<std::unique_ptr<shm::ShmEndpoint>> endpoints_;
   std::atomic<std::int64_t> dispatcher_until_ns_{ThreadWorker::kNever.ns};
   std::atomic<bool> stopping_{false};
-  int stop_event_ = -1;  // wakes the watcher
+  // A pipe: what is written wakes the watcher.
+  shm::Descriptor stop_;
+  shm::Descriptor stopped_;
   std::thread watcher_;
   std::thread dispatcher_;
 };

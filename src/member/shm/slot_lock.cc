@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
 #include "shm/cluster.h"
 
 namespace declock::member {
@@ -32,8 +31,15 @@ struct Inherited {
                      inherited().mutex.unlock();
                    });
   }
+  // One of this number: if somebody else has closed it, another lock may have the same.
+  bool erase(int descriptor) {
+    const auto found = std::find(descriptors.begin(), descriptors.end(), descriptor);
+    if (found == descriptors.end()) return false;
+    descriptors.erase(found);
+    return true;
+  }
   static Inherited& inherited() {
-    static Inherited all;
+    static Inherited& all = *new Inherited;  // never ended: a cluster may be a static object
     return all;
   }
 };
@@ -49,46 +55,47 @@ struct flock of_slot(short type, Slot slot) {
 
 }  // namespace
 
-SlotLock::SlotLock(int descriptor) : descriptor_(descriptor) {
-  Inherited& all = Inherited::inherited();
-  const std::lock_guard guard{all.mutex};
-  all.descriptors.push_back(descriptor);
-}
-
-SlotLock::SlotLock(SlotLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-SlotLock& SlotLock::operator=(SlotLock&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
-}
-
 SlotLock::~SlotLock() {
-  if (descriptor_ < 0) return;
+  if (descriptor_.number() < 0) return;
   Inherited& all = Inherited::inherited();
   const std::lock_guard guard{all.mutex};
   // In a forked child it is closed already, and the number may be somebody else's.
-  if (std::erase(all.descriptors, descriptor_) > 0) close(descriptor_);
+  if (!all.erase(descriptor_.number())) descriptor_.forget();
+  descriptor_ = {};
+}
+
+void SlotLock::forget() {
+  Inherited& all = Inherited::inherited();
+  const std::lock_guard guard{all.mutex};
+  all.erase(descriptor_.number());
+  descriptor_.forget();
 }
 
 Result<SlotLock, std::string> SlotLock::open(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (descriptor < 0) return Failure{fmt::format("{}: {}", path, std::strerror(errno))};
-  return SlotLock{descriptor};
+  Inherited& all = Inherited::inherited();
+  // A fork() beside this waits until its child knows what to close.
+  const std::lock_guard guard{all.mutex};
+  shm::Descriptor descriptor{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)};
+  if (descriptor.number() < 0) return Failure{fmt::format("{}: {}", path, std::strerror(errno))};
+  all.descriptors.push_back(descriptor.number());
+  return SlotLock{std::move(descriptor)};
 }
 
 bool SlotLock::try_take(Slot slot) {
   struct flock lock = of_slot(F_WRLCK, slot);
-  return fcntl(descriptor_, F_OFD_SETLK, &lock) == 0;
+  return fcntl(descriptor_.number(), F_OFD_SETLK, &lock) == 0;
 }
 
 void SlotLock::give_back(Slot slot) {
   struct flock lock = of_slot(F_UNLCK, slot);
-  (void)fcntl(descriptor_, F_OFD_SETLK, &lock);
+  (void)fcntl(descriptor_.number(), F_OFD_SETLK, &lock);
 }
 
-bool SlotLock::is_taken(Slot slot) const {
+std::optional<bool> SlotLock::is_taken(const shm::Descriptor& file, Slot slot) {
   struct flock lock = of_slot(F_WRLCK, slot);
-  CHECK(fcntl(descriptor_, F_OFD_GETLK, &lock) == 0);
+  const bool asked = fcntl(file.number(), F_OFD_GETLK, &lock) == 0;
+  // Looked at last: if it is the file now, it was when it was asked.
+  if (!asked || !file.is_ours()) return {};
   return lock.l_type != F_UNLCK;
 }
 

@@ -5,18 +5,20 @@
 // must not keep it: it is closed on exec, and in a child that is merely forked.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "declock/result.h"
 #include "layout/ids.h"
+#include "shm/descriptor.h"
 
 namespace declock::member {
 
 class SlotLock {
  public:
   SlotLock() = default;
-  SlotLock(SlotLock&& other) noexcept;
-  SlotLock& operator=(SlotLock&& other) noexcept;
+  SlotLock(SlotLock&& other) noexcept = default;
+  SlotLock& operator=(SlotLock&& other) noexcept = default;
   ~SlotLock();
 
   // Of the cluster's file; holds no slot yet.
@@ -25,12 +27,17 @@ class SlotLock {
   // False: somebody has it.
   bool try_take(Slot slot);
   void give_back(Slot slot);
-  // Does anybody else hold it?
-  bool is_taken(Slot slot) const;
+  // Does anybody else hold it? Nothing: the descriptor is no longer this one's, and says nothing.
+  std::optional<bool> is_taken(Slot slot) const { return is_taken(descriptor_, slot); }
+  // The same, through another description of the file: who holds a slot by this one is somebody else there.
+  static std::optional<bool> is_taken(const shm::Descriptor& file, Slot slot);
+  bool is_ours() const { return descriptor_.is_ours(); }
+  // Somebody else has closed it.
+  void forget();
 
  private:
-  explicit SlotLock(int descriptor);
-  int descriptor_ = -1;
+  explicit SlotLock(shm::Descriptor descriptor) : descriptor_(std::move(descriptor)) {}
+  shm::Descriptor descriptor_;
 };
 
 }  // namespace declock::member

@@ -21,7 +21,7 @@ namespace {
 // There and back, with a look at the coordinator's view in the middle.
 Task<Result<void>> fetch_view(Worker& worker, SimMembership& member, SimCluster& cluster) {
   co_await worker.sleep_for(SimCluster::kHop);
-  while (cluster.engine().is_cut(member.party(), sim::kCoordinator)) {
+  while (cluster.is_coordinator_away() || cluster.engine().is_cut(member.party(), sim::kCoordinator)) {
     co_await worker.sleep_for(microseconds(100));
   }
   const View view = cluster.view();
@@ -43,7 +43,8 @@ Task<void> SimMembership::keep_renewing() {
     co_await worker_.sleep_for(pause);
     if (!cluster_.reaches(*this)) continue;
     co_await worker_.sleep_for(SimCluster::kHop);
-    const bool renewed = cluster_.coordinator_.renew(self_, cluster_.engine_.now());
+    if (cluster_.is_coordinator_away()) continue;
+    const bool renewed = cluster_.coordinator_.renew(self_, cluster_.clock());
     const View view = cluster_.view();
     co_await worker_.sleep_for(SimCluster::kHop);
     hear(view);
@@ -64,7 +65,8 @@ SimCluster::SimCluster(sim::TimedEngine& engine, const Config& config)
 }
 
 std::unique_ptr<SimMembership> SimCluster::join(EndpointId first_endpoint, sim::SimWorker& worker) {
-  const Result<Member> member = coordinator_.join(first_endpoint, engine_.now());
+  if (is_away_) return nullptr;
+  const Result<Member> member = coordinator_.join(first_endpoint, clock());
   if (!member) return nullptr;
   auto membership = std::make_unique<SimMembership>(*this, *member, coordinator_.view(), worker);
   members_.push_back(membership.get());
@@ -85,6 +87,7 @@ View SimCluster::view() const {
 
 Task<void> SimCluster::reveal(Member member) {
   co_await worker_.sleep_for(config_.lease);
+  if (is_away_) co_await until_back();
   std::erase(hidden_, member);
   coordinator_.changed();
   co_await tell_everybody();
@@ -102,20 +105,49 @@ Task<void> SimCluster::tell_everybody() {
 Task<void> SimCluster::watch() {
   for (;;) {
     co_await worker_.sleep_for(Duration{config_.lease.ns / 8});
-    for (const Member& suspect : coordinator_.suspects(engine_.now())) behind_.spawn(evict(suspect));
+    if (is_away_) continue;
+    for (const Member& suspect : coordinator_.suspects(clock())) {
+      if (on_suspected) on_suspected(suspect);
+      behind_.spawn(evict(suspect, true));
+    }
   }
 }
 
-Task<void> SimCluster::evict(Member member) {
+void SimCluster::leave(const Member& member, bool counts) {
+  CHECK(!is_away_);
+  if (coordinator_.end_lease(member, clock())) behind_.spawn(evict(member, counts));
+}
+
+void SimCluster::restart_coordinator(Duration after) {
+  if (is_away_) return;
+  away_since_ = clock();
+  is_away_ = true;
+  behind_.spawn(come_back(after));
+}
+
+Task<void> SimCluster::come_back(Duration after) {
+  co_await worker_.sleep_for(after);
+  is_away_ = false;
+  if (config_.pardon_lateness) pardoned_ = pardoned_ + after;
+  co_await tell_everybody();
+}
+
+Task<void> SimCluster::until_back() {
+  while (is_away_) co_await worker_.sleep_for(microseconds(100));
+}
+
+Task<void> SimCluster::evict(Member member, bool counts) {
   for (std::uint16_t mn = 0; mn < config_.mns && config_.fence; ++mn) {
+    if (is_away_) co_await until_back();
     co_await worker_.sleep_for(kHop);
     for (std::uint32_t w = 0; w < config_.workers; ++w) {
       engine_.revoke(EndpointId{member.first_endpoint.value + w}, MnId{mn});
     }
     co_await worker_.sleep_for(kHop);
   }
-  if (on_fenced) on_fenced(member);
-  coordinator_.remove(member);
+  if (is_away_) co_await until_back();
+  if (on_fenced && counts) on_fenced(member);
+  coordinator_.remove(member, counts);
   co_await tell_everybody();
 }
 
@@ -127,6 +159,7 @@ void SimCluster::restart(MnId mn, Duration after) {
 
 Task<void> SimCluster::start_later(MnId mn, Duration after) {
   co_await worker_.sleep_for(after);
+  if (is_away_) co_await until_back();
   engine_.start_again(mn);
   if (on_start) on_start(mn);
   coordinator_.restarted(mn);

@@ -54,15 +54,25 @@ class SimCluster {
     // To be left out, to see what they are for:
     bool fence = true;               // H4, H5
     bool view_before_access = true;  // H30
+    bool pardon_lateness = true;     // a coordinator that was away judges nobody by its own absence
   };
   SimCluster(sim::TimedEngine& engine, const Config& config);
 
-  // The member is in the view when this returns. Null: every slot is taken.
+  // The member is in the view when this returns. Null: every slot is taken, or the coordinator is away.
   std::unique_ptr<SimMembership> join(EndpointId first_endpoint, sim::SimWorker& worker);
+  // The member goes by itself: with nothing held, waited for or under way, or (`counts`) with what there is.
+  void leave(const Member& member, bool counts);
   // The MN stops, and starts again after this time.
   void restart(MnId mn, Duration after);
+  // The coordinator does, and remembers everything: meanwhile nobody joins, leaves, renews or is judged.
+  void restart_coordinator(Duration after);
+  bool is_coordinator_away() const { return is_away_; }
+  // The time by which it judges: it stands still while the coordinator is away.
+  Time clock() const { return is_away_ ? away_since_ : Time{engine_.now().ns - pardoned_.ns}; }
 
-  // Called when a member can do nothing any more; when an MN has lost its memory, and when it is about to serve again.
+  // Called when a member's lease has ended; when one that did not leave with nothing held can do nothing any more; when an
+  // MN has lost its memory, and when it is about to serve again.
+  std::function<void(const Member&)> on_suspected;
   std::function<void(const Member&)> on_fenced;
   std::function<void(MnId)> on_lost;
   std::function<void(MnId)> on_start;
@@ -77,12 +87,14 @@ class SimCluster {
  private:
   friend class SimMembership;
   Task<void> watch();
-  Task<void> evict(Member member);
+  Task<void> evict(Member member, bool counts);
+  Task<void> come_back(Duration after);
+  Task<void> until_back();
   Task<void> reveal(Member member);
   Task<void> start_later(MnId mn, Duration after);
   Task<void> tell_everybody();
   bool reaches(const SimMembership& member) const {
-    return !engine_.is_cut(member.party(), sim::kCoordinator);
+    return !is_away_ && !engine_.is_cut(member.party(), sim::kCoordinator);
   }
 
   sim::TimedEngine& engine_;
@@ -91,6 +103,9 @@ class SimCluster {
   sim::SimWorker& worker_;
   std::vector<SimMembership*> members_;
   std::vector<Member> hidden_;  // without view_before_access: not in the view yet
+  bool is_away_ = false;
+  Time away_since_;      // by clock()
+  Duration pardoned_{};  // how long it was away, in all
   TaskGroup behind_;
 };
 

@@ -105,10 +105,8 @@ Duration ZkMemoryLink::on_fault(ZkFault fault) {
   ZkSession& session = loop_.session();
   const bool is_new = cluster_ == 0;
   if (fault == ZkFault::missing && is_new) {
-    ClusterState first;
-    first.shape = shape_;
+    ClusterState first = ClusterState::empty(shape_);
     randombytes_buf(&first.shape.id, sizeof first.shape.id);
-    first.incarnations.resize(shape_.members);
     const ZkResult<void> made = make_cluster(session, first);
     if (made || made.error() != ZkFault::forbidden) return ZkLoop::kAgain;
     fault = ZkFault::forbidden;
