@@ -43,13 +43,9 @@ std::string quoted(std::string_view text) {
 }  // namespace
 
 Result<std::unique_ptr<TraceLog>, std::string> TraceLog::open(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (descriptor < 0) return Failure{fmt::format("trace {}: {}", path, std::strerror(errno))};
-  return std::unique_ptr<TraceLog>{new TraceLog{path, descriptor}};
-}
-
-TraceLog::~TraceLog() {
-  close(descriptor_);
+  Descriptor file{::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)};
+  if (file.number() < 0) return Failure{fmt::format("trace {}: {}", path, std::strerror(errno))};
+  return std::unique_ptr<TraceLog>{new TraceLog{path, std::move(file)}};
 }
 
 // One on which nothing happened since then: what is on one track does not overlap.
@@ -113,8 +109,10 @@ Result<void, std::string> TraceLog::write(const std::function<std::string(Remote
         e.epoch);
   }
   text += fmt::format("\n],\"otherData\":{{\"lost\":{}}}}}\n", lost_);
+  if (!descriptor_.is_ours())
+    return Failure{fmt::format("trace {}: the program has closed its descriptor", path_)};
   for (std::string_view left = text; !left.empty();) {
-    const ssize_t written = ::write(descriptor_, left.data(), left.size());
+    const ssize_t written = ::write(descriptor_.number(), left.data(), left.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) return Failure{fmt::format("trace {}: {}", path_, std::strerror(errno))};
     left.remove_prefix(static_cast<std::size_t>(written));

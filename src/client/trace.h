@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/descriptor.h"
 #include "declock/lock_ref.h"
 #include "declock/result.h"
 #include "lock/lock.h"
@@ -29,7 +30,6 @@ class TraceLog {
  public:
   // The file is made now: that it cannot be is found out before anything is traced.
   static Result<std::unique_ptr<TraceLog>, std::string> open(const std::string& path);
-  ~TraceLog();
 
   // A wait is over; the hold gets a track of the timeline, of its own while it lasts.
   void acquired(const LockRef& lock, Held& held, std::int64_t called_ns);
@@ -55,12 +55,13 @@ class TraceLog {
     std::int64_t to_ns;
   };
 
-  TraceLog(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  TraceLog(std::string path, Descriptor descriptor)
+      : path_(std::move(path)), descriptor_(std::move(descriptor)) {}
   void note(Kind kind, const LockRef& lock, const Held& held, std::int64_t from_ns, std::int64_t to_ns);
   std::uint32_t take_track(std::int64_t from_ns);
 
   std::string path_;
-  int descriptor_;
+  Descriptor descriptor_;
   std::mutex mutex_;
   struct Track {
     bool is_taken;

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/units.h"
+#include "layout/entry.h"
 
 namespace declock::client {
 namespace {
@@ -189,7 +190,8 @@ Result<Target, std::string> parse_uri(std::string_view uri, const Options& optio
     const Setting set = set_options(uri.substr(question + 1), target);
     if (!set) return fail(set.error());
   }
-  if (target.options.workers > 255) return fail("workers: at most 255");
+  if (target.options.workers > kWorkersMax)
+    return fail(fmt::format("workers: at most {}", kWorkersMax));
   if (target.fabric != Target::Fabric::shm && target.options.secret.empty()) {
     return fail("the cluster's secret is missing; say where it is: ?secret=FILE");
   }

@@ -31,6 +31,7 @@
 namespace declock {
 
 inline constexpr WorkerId kNobody{255};
+inline constexpr std::uint32_t kWorkersMax = kNobody.value;  // of a member
 
 struct Entry {
   std::uint32_t tag = 0;  // the ticket, or a RingTag

@@ -37,7 +37,7 @@ class HierFamily final : public LockFamily {
         policy_(policy),
         shape_(shape_for(config.cns, config.slots)),
         nodes_(config.cns) {
-    CHECK(config.workers <= 256);  // an entry has 8 bits for the worker
+    CHECK(config.workers <= kWorkersMax);
     for (std::uint32_t cn = 0; cn < config.cns && !config.join; ++cn) {
       memberships_.emplace_back(Slot{static_cast<std::uint16_t>(cn)}, config.cns, config.workers);
     }

@@ -12,6 +12,7 @@
 #include "api/support.h"
 #include "base/check.h"
 #include "member_shm/compute_node.h"
+#include "member_shm/slot_lock.h"
 #include "support/soon.h"
 
 namespace declock::api {
@@ -146,6 +147,28 @@ void lose_descriptors(bool reuse) {
   EXPECT_EQ(careless.wait(), 0);
   steps.other_step.store(2);
   EXPECT_EQ(healthy.wait(), 0) << "somebody healthy was removed";
+}
+
+// The new handle has the slot, and the numbers, of the old one.
+TEST(Lost, AProcessThatOpensAgainBeforeItHasFoundOutLosesNothingNew) {
+  const std::string uri = fresh_uri();
+  Child child{[&] {
+    std::optional<Cluster> old = open(uri);
+    if (close_range(3, ~0U, 0) != 0) return 1;
+    Cluster again = open(uri);
+    if (old->close().error().code != Errc::evicted) return 2;
+    old.reset();
+    auto file = shm::Cluster::open("/dev/shm", name_in(uri));
+    auto lock = member::SlotLock::open(shm::path_of("/dev/shm", name_in(uri)));
+    if (!file || !lock) return 3;
+    const member::View view = member::view_of(*file);
+    if (view.members.size() != 1 || !lock->is_taken(view.members[0].slot).value_or(false)) return 4;
+    SharedMutex mutex = again.shared_mutex("m");
+    mutex.lock();
+    if (!mutex.unlock_checked()) return 5;
+    return again.close() ? 0 : 6;
+  }};
+  EXPECT_EQ(child.wait(), 0);
 }
 
 TEST(Lost, AProcessThatClosedTheLibrarysDescriptorsEvictsItselfAndNobodyElse) {

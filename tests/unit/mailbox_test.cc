@@ -230,5 +230,31 @@ TEST_F(MailboxTest, ASenderThatDawdlesUnderLoadLosesNothingAndStopsNobody) {
   EXPECT_GT(slow_sent, 0u);
 }
 
+// As if every slot had just been given back by a sender that was slow: whoever claims one while the reader passes by is heard.
+TEST_F(MailboxTest, SlotsThatSlowSendersGaveBackLoseNoMessage) {
+  constexpr std::uint64_t kEach = 100'000;
+  constexpr std::uint64_t kLateFree = std::uint64_t{1} << 63;
+  std::jthread sender{[&] {
+    const Time latest = monotonic_now() + kHangs;
+    for (std::uint64_t i = 0; i < kEach && monotonic_now() < latest;) {
+      if (send(i)) {
+        ++i;
+      } else {
+        std::this_thread::yield();
+      }
+    }
+  }};
+  std::uint64_t next = 0;
+  const Time latest = monotonic_now() + kHangs;
+  while (next < kEach && monotonic_now() < latest) {
+    for (const std::uint64_t what : receive()) ASSERT_EQ(what, next++);
+    for (std::size_t i = 0; i < Mailbox::kSlots; ++i) {
+      std::uint64_t word = state(i).load();
+      if ((word & 3) == 0 && word >> 42 != 0) state(i).compare_exchange_strong(word, kLateFree);
+    }
+  }
+  EXPECT_EQ(next, kEach) << "a message was passed over";
+}
+
 }  // namespace
 }  // namespace declock::shm

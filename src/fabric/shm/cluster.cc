@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "layout/entry.h"
 #include "layout/header.h"
 
 namespace declock::shm {
@@ -48,7 +49,7 @@ SegmentHeader header_for(const ClusterConfig& config) {
 // A header from a file: nothing in it is believed before it is checked.
 bool is_sound(const SegmentHeader& h) {
   return h.members >= 1 && h.members <= HeaderLayout::kMembersMax && h.workers >= 1 &&
-         h.workers <= 256 && h.endpoints >= h.workers && h.endpoints <= 1024 && h.mns >= 1 &&
+         h.workers <= kWorkersMax && h.endpoints >= h.workers && h.endpoints <= 1024 && h.mns >= 1 &&
          h.mns <= kMnsMax && h.bytes == cluster_bytes(h);
 }
 
@@ -198,11 +199,6 @@ bool Cluster::has_its_descriptors() const {
   return cluster_.descriptor().is_ours() &&
          std::all_of(memories_.begin(), memories_.end(),
                      [](const Segment& memory) { return memory.descriptor().is_ours(); });
-}
-
-void Cluster::forget_descriptors() {
-  cluster_.forget_descriptor();
-  for (Segment& memory : memories_) memory.forget_descriptor();
 }
 
 Result<void, std::string> remove_cluster(const std::string& directory, const std::string& name) {

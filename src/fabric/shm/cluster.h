@@ -59,7 +59,6 @@ class Cluster {
   bool has_lost_its_names() const;
   // Does the process still have what it opened? If not, whoever else has the numbers by now keeps them.
   bool has_its_descriptors() const;
-  void forget_descriptors();
 
   struct alignas(64) MemberLine {
     std::atomic<std::uint64_t> word;  // a MemberWord

@@ -80,6 +80,12 @@ class Mailbox {
         if (!state.late && state.status == Status::claimed && is_before(state.round, round_of(at)))
           (void)mark_late(at, slot, state);
         if (at >= tail_.load()) break;
+        // The tail first: whoever claims the slot from here on sees that the tail has moved on (M2). Whoever did so before
+        // may have published a message for this ticket.
+        if (slot.state.load() != state.word()) {
+          at -= 1;
+          continue;
+        }
       } else if (state.status == Status::claimed) {
         const bool gone = !alive(state.sender);
         const State next{round_of(at + kSlots), Status::free, {}, false};

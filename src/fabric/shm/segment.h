@@ -15,8 +15,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "base/descriptor.h"
 #include "declock/result.h"
-#include "shm/descriptor.h"
 
 namespace declock::shm {
 
@@ -84,7 +84,6 @@ class Segment {
   bool is_unlinked_or_replaced() const;
   const Descriptor& descriptor() const { return descriptor_; }
   // Somebody else has closed it.
-  void forget_descriptor() { descriptor_.forget(); }
 
  private:
   Segment(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "layout/entry.h"
 #include "member/coordinator.h"
 #include "member_net/archive.h"
 #include "net/port.h"
@@ -107,7 +108,6 @@ struct ClusterState {
 };
 
 inline constexpr std::uint32_t kMembersMax = 1024;
-inline constexpr std::uint32_t kWorkersMax = 255;
 inline constexpr std::uint32_t kMnsMax = 64;
 
 template <class T>

@@ -10,7 +10,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <fstream>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -63,24 +66,41 @@ class ProcessEnd {
   // Will it say when the process ends? If not, only the lock does.
   bool tells() const { return descriptor_.number() >= 0; }
   bool is_over() const { return is_over_; }
-  // Something was heard from the descriptor. A program may have closed it, and another may have got its number: so it is
-  // opened once more.
+  // Something was heard from the descriptor. A program may have closed it, and opened something else under its number.
   void look() {
-    if (!descriptor_.is_ours()) descriptor_.forget();
-    open();
+    if (!is_of_process()) {
+      descriptor_.forget();
+      open();
+    }
     pollfd end{descriptor_.number(), POLLIN, 0};
     is_over_ = is_over_ || (tells() && ::poll(&end, 1, 0) == 1);
   }
 
+  ProcessEnd(const ProcessEnd&) = delete;
+  ProcessEnd& operator=(const ProcessEnd&) = delete;
+  ~ProcessEnd() {
+    if (!is_of_process()) descriptor_.forget();
+  }
+
  private:
+  // Descriptors of processes are one file with many others, before Linux 6.9: the kernel has to say what it is.
+  bool is_of_process() const {
+    if (!descriptor_.is_ours()) return false;
+    std::ifstream info{fmt::format("/proc/self/fdinfo/{}", descriptor_.number())};
+    for (std::string line; std::getline(info, line);) {
+      if (line.starts_with("Pid:"))  // -1: it has ended, and its parent has heard of that
+        return line == fmt::format("Pid:\t{}", pid_) || line == "Pid:\t-1";
+    }
+    return false;
+  }
   void open() {
     const long number = syscall(SYS_pidfd_open, static_cast<pid_t>(pid_), 0);
     is_over_ = number < 0 && errno == ESRCH;
-    descriptor_ = shm::Descriptor{static_cast<int>(number)};
+    descriptor_ = Descriptor{static_cast<int>(number)};
   }
 
   std::uint32_t pid_;
-  shm::Descriptor descriptor_;
+  Descriptor descriptor_;
   bool is_over_ = false;
 };
 
@@ -114,8 +134,10 @@ void ShmMembership::look() {
   if (now.number == view_.number && (ended_ || !evicted())) return;
   view_ = std::move(now);
   if (!view_.has(self_)) evicted_.store(true);
+  const bool ends =
+      evicted();  // if that comes while listeners are told of a view, they have to be told again
   for (ViewListener* listener : listeners_) listener->on_view(view_);
-  ended_ = evicted();
+  ended_ = ends;
 }
 
 Task<Result<void>> ShmMembership::look_now(Worker&, ShmMembership& self) {
@@ -164,6 +186,12 @@ Result<std::unique_ptr<ComputeNode>, std::string> ComputeNode::join(const Config
         (void)shm::remove_cluster(config.cluster.directory, config.cluster.name);
       return Failure{memory.error()};
     }
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+      return Failure{fmt::format("{}: a pipe: {}", cluster->file().path(), std::strerror(errno))};
+    }
+    Descriptor stopped{ends[0]};
+    Descriptor stop{ends[1]};
     // The slot is this process's alone. It becomes a member with the swap, and whoever had it before and died is
     // removed first.
     shm::Cluster::MemberLine& line = cluster->member(*slot);
@@ -186,13 +214,20 @@ Result<std::unique_ptr<ComputeNode>, std::string> ComputeNode::join(const Config
     }
     line.word.store(joined.word());
     if (config.cluster.step) config.cluster.step("be a member");
-    return std::unique_ptr<ComputeNode>{
+    std::unique_ptr<ComputeNode> node{
         new ComputeNode{std::move(*cluster), std::move(*lock), self, config}};
+    node->stopped_ = std::move(stopped);
+    node->stop_ = std::move(stop);
+    return node;
   }
 }
 
 ComputeNode::ComputeNode(shm::Cluster cluster, SlotLock lock, const Member& self, const Config& config)
-    : cluster_(std::move(cluster)), lock_(std::move(lock)), self_(self), config_(config) {
+    : cluster_(std::move(cluster)),
+      lock_(std::move(lock)),
+      self_(self),
+      config_(config),
+      pid_space_(cluster_.member(self.slot).pid_space.load()) {
   for (std::uint32_t i = 0; i < cluster_.shape().workers; ++i) {
     workers_.push_back(std::make_unique<shm::ShmWorker>(
         Prng{config.seed, std::uint64_t{self.slot.value} << 8 | i}, cluster_, self.slot, i));
@@ -214,10 +249,6 @@ ComputeNode::~ComputeNode() {
 }
 
 void ComputeNode::start() {
-  int ends[2];
-  CHECK(pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
-  stopped_ = shm::Descriptor{ends[0]};
-  stop_ = shm::Descriptor{ends[1]};
   watcher_ = std::thread{[this] { watch(); }};
   dispatcher_ = std::thread{[this] { dispatch(); }};
 }
@@ -233,24 +264,30 @@ void ComputeNode::stop() {
 void ComputeNode::leave() {
   CHECK(!watcher_.joinable());
   if (evicted_.load() || !say_everything(seconds(1))) return;
+  const std::string lost = what_is_lost();
+  if (!lost.empty()) return evict(lost);
   std::atomic<std::uint64_t>& word = cluster_.member(self_.slot).word;
-  word.store(MemberWord::of(word.load()).left().word());
-  has_left_ = true;
+  std::uint64_t member = word.load();
+  has_left_ =
+      is_mine(member) && word.compare_exchange_strong(member, MemberWord::of(member).left().word());
+  if (!has_left_) return;
   lock_.give_back(self_.slot);
   // An error: somebody else is a member.
   if (config_.remove_when_last)
     (void)shm::remove_cluster(config_.cluster.directory, config_.cluster.name);
 }
 
-bool ComputeNode::is_member() const {
-  const MemberWord word = MemberWord::of(cluster_.member(self_.slot).word.load());
+// Of a slot: has this member still got it?
+bool ComputeNode::is_mine(std::uint64_t member) const {
+  const MemberWord word = MemberWord::of(member);
   return word.live && word.incarnation == self_.incarnation.value;
 }
 
 // As others do it for the dead, but they need not find out first. REQUIRES: nothing that this member began can take effect
 // any more.
 void ComputeNode::give_up_slot() {
-  if (is_member()) remove_dead(cluster_, self_.slot, cluster_.member(self_.slot).word.load());
+  const std::uint64_t member = cluster_.member(self_.slot).word.load();
+  if (is_mine(member)) remove_dead(cluster_, self_.slot, member);
   wake_others();
 }
 
@@ -296,7 +333,8 @@ std::string ComputeNode::what_is_lost() const {
   if (!has_its_descriptors())
     return "this process has closed descriptors that are not its own (close_range?), and with them its "
            "membership";
-  if (!is_member()) return "other members have taken this process for dead";
+  if (!is_mine(cluster_.member(self_.slot).word.load()))
+    return "other members have taken this process for dead";
   if (!config_.names_may_go && cluster_.has_lost_its_names())
     return "its files were removed or replaced while they were in use (by hand, or by logind at "
            "log-out: "
@@ -311,33 +349,32 @@ void ComputeNode::evict(const std::string& why) {
              "declock: {}: {}; this process is no member any more, and its locks are lost: close the "
              "cluster and open it again\n",
              cluster_.file().path(), why);
-  // Whoever has the numbers now, perhaps another cluster of this process, keeps them.
-  if (!has_its_descriptors()) {
-    lock_.forget();
-    cluster_.forget_descriptors();
-  }
   for (const auto& worker : workers_) worker->tell_news();
 }
 
 // Who is a member, as far as the watcher has seen.
 struct ComputeNode::Watched {
-  std::uint64_t word;               // of its slot
-  std::optional<ProcessEnd> end{};  // its process
+  std::uint64_t word = 0;         // of its slot
+  std::optional<ProcessEnd> end;  // its process
+
+  void is_now(std::uint64_t member) {
+    word = member;
+    end.reset();
+  }
 };
 
 // True: there are news.
 bool ComputeNode::look_at(std::uint32_t i, Watched& member, bool look_at_lock) {
-  const std::uint64_t own_space = cluster_.member(self_.slot).pid_space.load();
   const Slot slot{static_cast<std::uint16_t>(i)};
   const shm::Cluster::MemberLine& line = cluster_.member(slot);
   const std::uint64_t word = line.word.load();
   const bool is_new = word != member.word;
-  if (is_new) member = {word, {}};
+  if (is_new) member.is_now(word);
   if (!MemberWord::of(word).live || slot == self_.slot) return is_new;
   if (is_new) {
-    member.end.emplace(line, own_space);
+    member.end.emplace(line, pid_space_);
     if (line.word.load() != word) {  // the number may be the next one's
-      member = {};
+      member.is_now(0);
       return true;
     }
   }
@@ -346,7 +383,7 @@ bool ComputeNode::look_at(std::uint32_t i, Watched& member, bool look_at_lock) {
   const bool is_taken = !look || lock_.is_taken(slot).value_or(true);
   if (is_taken && !member.end->is_over()) return is_new;
   remove_dead(cluster_, slot, word);
-  member = {};
+  member.is_now(0);
   return true;
 }
 

@@ -102,13 +102,14 @@ class ComputeNode final : public Node {
   void evict(const std::string& why);
   void give_up_slot();
   void wake_others() const;
-  bool is_member() const;
+  bool is_mine(std::uint64_t member) const;
   void dispatch();
 
   shm::Cluster cluster_;
   SlotLock lock_;
   Member self_;
   Config config_;
+  const std::uint64_t pid_space_;  // in which this process has its number; 0: not known
   std::atomic<bool> evicted_{false};
   bool has_left_ = false;
   std::vector<std::unique_ptr<shm::ShmWorker>> workers_;
@@ -117,8 +118,8 @@ class ComputeNode final : public Node {
   std::atomic<std::int64_t> dispatcher_until_ns_{ThreadWorker::kNever.ns};
   std::atomic<bool> stopping_{false};
   // A pipe: what is written wakes the watcher.
-  shm::Descriptor stop_;
-  shm::Descriptor stopped_;
+  Descriptor stop_;
+  Descriptor stopped_;
   std::thread watcher_;
   std::thread dispatcher_;
 };

@@ -64,18 +64,11 @@ SlotLock::~SlotLock() {
   descriptor_ = {};
 }
 
-void SlotLock::forget() {
-  Inherited& all = Inherited::inherited();
-  const std::lock_guard guard{all.mutex};
-  all.erase(descriptor_.number());
-  descriptor_.forget();
-}
-
 Result<SlotLock, std::string> SlotLock::open(const std::string& path) {
   Inherited& all = Inherited::inherited();
   // A fork() beside this waits until its child knows what to close.
   const std::lock_guard guard{all.mutex};
-  shm::Descriptor descriptor{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)};
+  Descriptor descriptor{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)};
   if (descriptor.number() < 0) return Failure{fmt::format("{}: {}", path, std::strerror(errno))};
   all.descriptors.push_back(descriptor.number());
   return SlotLock{std::move(descriptor)};
@@ -91,7 +84,7 @@ void SlotLock::give_back(Slot slot) {
   (void)fcntl(descriptor_.number(), F_OFD_SETLK, &lock);
 }
 
-std::optional<bool> SlotLock::is_taken(const shm::Descriptor& file, Slot slot) {
+std::optional<bool> SlotLock::is_taken(const Descriptor& file, Slot slot) {
   struct flock lock = of_slot(F_WRLCK, slot);
   const bool asked = fcntl(file.number(), F_OFD_GETLK, &lock) == 0;
   // Looked at last: if it is the file now, it was when it was asked.

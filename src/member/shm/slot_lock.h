@@ -8,9 +8,9 @@
 #include <optional>
 #include <string>
 
+#include "base/descriptor.h"
 #include "declock/result.h"
 #include "layout/ids.h"
-#include "shm/descriptor.h"
 
 namespace declock::member {
 
@@ -30,14 +30,12 @@ class SlotLock {
   // Does anybody else hold it? Nothing: the descriptor is no longer this one's, and says nothing.
   std::optional<bool> is_taken(Slot slot) const { return is_taken(descriptor_, slot); }
   // The same, through another description of the file: who holds a slot by this one is somebody else there.
-  static std::optional<bool> is_taken(const shm::Descriptor& file, Slot slot);
+  static std::optional<bool> is_taken(const Descriptor& file, Slot slot);
   bool is_ours() const { return descriptor_.is_ours(); }
-  // Somebody else has closed it.
-  void forget();
 
  private:
-  explicit SlotLock(shm::Descriptor descriptor) : descriptor_(std::move(descriptor)) {}
-  shm::Descriptor descriptor_;
+  explicit SlotLock(Descriptor descriptor) : descriptor_(std::move(descriptor)) {}
+  Descriptor descriptor_;
 };
 
 }  // namespace declock::member
