@@ -156,7 +156,7 @@ class CqlLock::WaitScope {
   WaitScope(const WaitScope&) = delete;
   WaitScope& operator=(const WaitScope&) = delete;
   ~WaitScope() {
-    record_.waiting->watcher = {};  // this worker's own: nobody else touches it
+    record_.waiting->watch.task = {};  // this worker's own: nobody else touches it
     lock_.self_.requests.change(record_, [](Record& r) {
       if (r.waiting->state == Waiting::State::granted) {
         r.held = r.waiting->key.ticket;
@@ -191,6 +191,7 @@ Task<Result<std::optional<Hold>>> CqlLock::enqueue_and_wait(Record& record, Mode
   const Header& found = place.found;
   const Ticket ticket = found.end();
   Waiting own{.key = {record.lock, {found.epoch, place.mn_incarnation}, ticket},
+              .mode = mode,
               .worker = &endpoint_.worker()};
   Waiting& waiting = place.waiting != nullptr ? *place.waiting : own;
   const WaitScope scope{*this, record, waiting, place.waiting != nullptr};

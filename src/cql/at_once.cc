@@ -28,7 +28,7 @@ CqlLock::AtOnce CqlLock::enter_at_once(RemoteAddr lock, Mode mode, Hold& hold, W
     record.entered = mode;  // a second request of this member must not follow (I4)
     if (verdict != Verdict::waits) return {verdict, word};
     record.era = {found.epoch, kIncarnation};
-    waiting = {.key = {lock, record.era, found.end()}, .worker = &endpoint_.worker()};
+    waiting = {.key = {lock, record.era, found.end()}, .mode = mode, .worker = &endpoint_.worker()};
     record.waiting = &waiting;
     // Before anybody can see that it waits, and answer a reset for it (H6).
     const Timestamp asked = timestamp_of(endpoint_.worker().now());
@@ -37,8 +37,7 @@ CqlLock::AtOnce CqlLock::enter_at_once(RemoteAddr lock, Mode mode, Hold& hold, W
         Op::write(shape_.slot_addr(lock, slot_for(found.end())), {&entry, 1}, Purpose::acquire);
     CHECK(endpoint_.post(announce).await_ready());
   }
-  const bool soon =
-      endpoint_.worker().look_until([&] { return self_.requests.is_over(waiting); });
+  const bool soon = endpoint_.worker().look_until([&] { return self_.requests.is_over(waiting); });
   const Header found = shape_.header.decode(word);
   if (soon && granted_alone(lock, mode, found, waiting, hold)) return {Verdict::held, word};
   return {Verdict::waits, word};
@@ -77,6 +76,12 @@ Task<Result<Hold>> CqlLock::acquire_entered(RemoteAddr lock, Mode mode, AtOnce e
                                    place_of(lock, entered, waiting_));
 }
 
+bool CqlLock::done_at_once(Op& first, Op* second) {
+  const Doorbell posted = endpoint_.post(first, second);
+  CHECK(posted.await_ready());
+  return posted.await_resume().has_value();
+}
+
 bool CqlLock::release_at_once(const Hold& hold) {
   if (!at_once_ || self_.membership.evicted()) return false;
   const bool look_now = hold.expect_waiters || options_.release_read == ReleaseRead::always;
@@ -96,7 +101,7 @@ bool CqlLock::release_at_once(const Hold& hold) {
     if (look_now) {
       Op leave = Op::fetch_add(hold.lock, delta, Purpose::release);
       Op look = look_at_queue();
-      CHECK(endpoint_.post(leave, look).await_ready());
+      if (!done_at_once(leave, &look)) return false;  // evicted meanwhile
       found = shape_.header.decode(leave.old);
     } else {
       found = shape_.header.decode(endpoint_.fetch_add_at_once(hold.lock, delta, Purpose::release));
@@ -110,7 +115,7 @@ bool CqlLock::release_at_once(const Hold& hold) {
   if (owes_nothing(hold, found)) return true;
   if (!look_now) {
     Op look = look_at_queue();
-    CHECK(endpoint_.post(look).await_ready());
+    if (!done_at_once(look)) return true;  // evicted meanwhile: others mend it
   }
   Ticket owed = first_owed(hold, found);
   const HandOver handed = try_hand_over(hold, found, queue->words(), owed, false);
@@ -123,9 +128,9 @@ Task<void> CqlLock::hand_over_behind(Hold hold, Header found) {
   const HandingOver under_way{*this, *record};
   ScratchWords queue{frames(), shape_.queue_words()};
   Op look = Op::read(hold.lock, queue.words(), Purpose::refetch);
-  CHECK(endpoint_.post(look).await_ready());
-  (void)co_await hand_over(*record, hold, found,
-                           queue.words());  // evicted: nobody waits for it any more
+  if (!done_at_once(look)) co_return;
+  // Evicted: nobody waits for it any more.
+  (void)co_await hand_over(*record, hold, found, queue.words());
 }
 
 }  // namespace declock::cql

@@ -104,6 +104,8 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   };
   AtOnce enter_at_once(RemoteAddr lock, Mode mode, Hold& hold, Waiting& waiting);
   Result<Place> place_of(RemoteAddr lock, AtOnce entered, Waiting& waiting) const;
+  // False: this member was evicted, and nothing was done.
+  bool done_at_once(Op& first, Op* second = nullptr);
 
   bool acquire_at_once(RemoteAddr lock, Mode mode, Hold& hold) override {
     const AtOnce tried = enter_at_once(lock, mode, hold, waiting_);
@@ -208,6 +210,9 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   void on_answer(const RoundMessage& answer);
   void watch(Record& record, Waiting& waiting);
   Task<void> watch_over(Record& record, Waiting& waiting);
+  Task<Result<Header>> look_at_era(GrantKey key);
+  bool take_turn(Waiting& waiting, const Header& seen);
+  Duration first_look() const { return {std::max<std::int64_t>(options_.patience.ns / 2, 1)}; }
   Task<void> watch_again();
   bool somebody_failed() const;
   // Does a client of this worker wait?

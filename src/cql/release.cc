@@ -7,7 +7,7 @@
 namespace declock::cql {
 namespace {
 
-// Times the patience: a member that lives writes its entry sooner, however busy its machine is.
+// Times the patience, where nobody was ever removed: a member that lives writes its entry sooner, however busy its machine is.
 constexpr std::int64_t kLongWithoutEntry = 64;
 
 }  // namespace
@@ -47,6 +47,7 @@ Task<Result<void>> CqlLock::release_cql(Record& record, Hold hold, Op* object) {
   Op leave = Op::fetch_add(hold.lock, shape_.header.release_delta(hold.mode), Purpose::release);
   Op look = Op::read(hold.lock, queue.words(), Purpose::release);
   const bool look_now = hold.expect_waiters || options_.release_read == ReleaseRead::always;
+  const HandingOver under_way{*this, record};
   {
     const Outstanding busy{*this, record};
     // In this order: the object is written before anybody can see the lock free, and the READ sees the
@@ -64,7 +65,6 @@ Task<Result<void>> CqlLock::release_cql(Record& record, Hold hold, Op* object) {
   if (owes_nothing(hold, found)) co_return Result<void>{};
   // From here on the object is written and the lock released, whatever becomes of handing it over: if this compute node is
   // evicted, or the memory node restarts, others mend that.
-  const HandingOver under_way{*this, record};
   Result<void> handed;
   if (!look_now) {
     handed = co_await endpoint_.post(look);
@@ -93,6 +93,8 @@ Task<Result<void>> CqlLock::hand_over(Record& record, Hold hold, Header found,
   Time patient_until = began + options_.patience;
   Duration pause{};  // the first refetch follows at once: entries are on their way for microseconds
   Ticket owed = first_owed(hold, found);
+  bool nobody_writes =
+      false;  // no living member has an operation under way that could write the missing entry
 
   for (;;) {  // until the entry that is missing comes, or a reset (H15)
     HandOver handed = try_hand_over(hold, found, queue, owed, false);
@@ -103,16 +105,22 @@ Task<Result<void>> CqlLock::hand_over(Record& record, Hold hold, Header found,
     }
     if (handed == HandOver::overwritten) co_return Failure{Errc::stuck};
     if (handed == HandOver::done) co_return Result<void>{};
+    // It was looked for once more since then.
+    if (nobody_writes) co_return co_await reset(record, found.epoch);
 
     if (worker.now() >= patient_until) {
-      // Its owner is slow, or it will never come: then nobody has an operation under way that could write it.
-      // So it is if its owner has died; and, rarely, if it belonged to one that left the queue and asked again (leave.cc).
+      // The entry belonged to one that took its turn by itself (watch.cc), or left the queue (leave.cc), and has asked again.
+      // Others who are owed the lock take it in the same way.
+      if (patrols_ &&
+          shape_.header.decode(queue[0]).ticket >= Ticket{first_owed(hold, found).value + 1})
+        co_return Result<void>{};
+      // Otherwise its owner is slow, or it has died, and the entry will never come.
       const bool for_long = worker.now() - began > options_.patience * kLongWithoutEntry;
       if (options_.rules.refetch_ends_in_reset && (somebody_failed() || for_long)) {
         const Result<std::uint8_t> part =
             co_await inquire(record, {found.epoch, hold.mn_incarnation & kIncarnationMask});
         if (!part) co_return Failure{part.error()};
-        if ((*part & Part::kPosted) == 0) co_return co_await reset(record, found.epoch);
+        nobody_writes = (*part & Part::kPosted) == 0;
       }
       patient_until = worker.now() + options_.patience;
     }

@@ -14,6 +14,7 @@
 #include "base/short_lock.h"
 #include "cql/messages.h"
 #include "declock/task.h"
+#include "layout/header.h"
 #include "lock/lock.h"
 #include "runtime/worker.h"
 
@@ -22,6 +23,7 @@ namespace declock::cql {
 // A client that waits for a grant; lives in its coroutine's frame.
 struct Waiting {
   GrantKey key;
+  Mode mode{};
   Worker* worker = nullptr;  // resumes it
   std::coroutine_handle<> coroutine{};
   enum class State : std::uint8_t {
@@ -32,7 +34,14 @@ struct Waiting {
     left,
   } state = State::waits;
   std::optional<RemoteWait> waiting_since{};  // once granted
-  Task<void> watcher{};                       // looks whether anybody is left who can end the wait
+  // Looks whether anybody is left who can end the wait (watch.cc): when next, and what it has seen so far.
+  struct Watch {
+    Task<void> task{};
+    Time next{};
+    std::optional<Header> header{};
+    std::optional<Ticket>
+        nobody_at{};  // no member would move this ticket: a grant may have been under way just then
+  } watch{};
 
   bool is_over() const { return state != State::waits && state != State::leaves; }
   // Ends the wait, or wakes it up, unless it is over. True: its coroutine is asleep, and is to be resumed.

@@ -212,10 +212,19 @@ void CqlLock::answer_if_quiet(Record& record) {
   std::vector<Claim> owed;
   self_.requests.change(record, [&](Record& r) {
     if (r.unanswered.empty()) return;
-    const bool waits = r.waiting != nullptr && r.waiting->state != Waiting::State::aborted;
-    if (options_.rules.answer_when_free && (r.held || waits)) return;   // H9
+    const bool waits = r.waiting != nullptr && r.waiting->state != Waiting::State::aborted &&
+                       r.waiting->state != Waiting::State::left;
     if (options_.rules.answer_when_quiet && r.outstanding > 0) return;  // H3, H6
-    owed.swap(r.unanswered);
+    const bool is_free = !options_.rules.answer_when_free || (!r.held && !waits);
+    // What this member holds or waits for now is of no interest to a claim from before a restart.
+    const std::uint32_t newest =
+        std::max(endpoint_.incarnation(r.lock.mn), r.era.mn_incarnation) & kIncarnationMask;
+    const auto answered =
+        std::stable_partition(r.unanswered.begin(), r.unanswered.end(), [&](const Claim& claim) {
+          return !is_free && claim.era.mn_incarnation >= newest;  // H9
+        });
+    owed.assign(answered, r.unanswered.end());
+    r.unanswered.erase(answered, r.unanswered.end());
   });
   const member::Member& self = self_.membership.self();
   for (const Claim& claim : owed) {

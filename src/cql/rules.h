@@ -36,7 +36,7 @@ struct Rules {
   bool grants_name_incarnations = true;
   // What mends a lost message. It hides the want of other rules, and is left out together with them:
   bool ask_again = true;
-  bool first_asks = true;
+  bool first_takes_turn = true;
 };
 
 template <class... Members>
@@ -56,16 +56,16 @@ struct RuleInfo {
 
 inline constexpr std::array kRuleInfos{
     RuleInfo{
-        "H2", "passed-ticket", without(&Rules::passed_ticket_frees_reader, &Rules::first_asks),
+        "H2", "passed-ticket", without(&Rules::passed_ticket_frees_reader, &Rules::first_takes_turn),
         "a releasing reader goes on looking for a successor after others have moved the queue past it"},
-    RuleInfo{"H27", "gap", without(&Rules::gap_is_not_the_end, &Rules::first_asks),
+    RuleInfo{"H27", "gap", without(&Rules::gap_is_not_the_end, &Rules::first_takes_turn),
              "a releasing writer takes a missing entry for the end of the group of readers"},
-    RuleInfo{"H28", "writer-owes", without(&Rules::writer_owes_its_successor, &Rules::first_asks),
+    RuleInfo{"H28", "writer-owes", without(&Rules::writer_owes_its_successor, &Rules::first_takes_turn),
              "a releasing writer owes nothing once the header's ticket has passed its successor's"},
-    RuleInfo{"H29", "group-at-once", without(&Rules::group_at_once, &Rules::first_asks),
+    RuleInfo{"H29", "group-at-once", without(&Rules::group_at_once, &Rules::first_takes_turn),
              "a releasing writer grants the readers it sees and goes on refetching for the rest"},
     RuleInfo{
-        "", "writers-counted", without(&Rules::writers_are_counted, &Rules::first_asks),
+        "", "writers-counted", without(&Rules::writers_are_counted, &Rules::first_takes_turn),
         "a releasing reader takes a missing entry for a reader without counting the writers it sees"},
     RuleInfo{
         "H20", "ticket-match", without(&Rules::tickets_match),
@@ -84,11 +84,11 @@ inline constexpr std::array kRuleInfos{
              "an acquisition that a reset aborts takes its own count back", true},
     RuleInfo{"", "drain-self", without(&Rules::drain_self),
              "a claimant asks everybody but itself to get out of the way", true},
-    RuleInfo{"H30", "view-after-claim", without(&Rules::view_after_claim, &Rules::first_asks),
+    RuleInfo{"H30", "view-after-claim", without(&Rules::view_after_claim, &Rules::first_takes_turn),
              "a claimant drains those that it knows, and not those that joined meanwhile", true},
     RuleInfo{
         "H31", "take-over",
-        without(&Rules::ask_before_take_over, &Rules::view_after_claim, &Rules::first_asks),
+        without(&Rules::ask_before_take_over, &Rules::view_after_claim, &Rules::first_takes_turn),
         "a claim is taken over if the claimant is unknown, without asking the coordinator, and only "
         "those that are known are drained",
         true},
@@ -110,7 +110,7 @@ inline constexpr std::array kRuleInfos{
     RuleInfo{"H12", "void-holds", without(&Rules::restart_voids_holds),
              "a hold from before a restart of the memory node is used and released as if it were good",
              true},
-    RuleInfo{"", "joiner-grant", without(&Rules::grants_name_incarnations, &Rules::first_asks),
+    RuleInfo{"", "joiner-grant", without(&Rules::grants_name_incarnations, &Rules::first_takes_turn),
              "a grant goes to whom the releaser knows in the slot, be it the predecessor of the one "
              "who waits",
              true},

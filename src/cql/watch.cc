@@ -1,13 +1,19 @@
 // Watching over a wait: is anybody left who can end it?
 //
-// A waiter looks at the header now and then. If the ticket stands still it asks the members what the lock waits for, and
-// a reset follows only if no living member holds the lock, has an operation on it under way, or is about to hand it
-// over (H19). It asks
-//   - if a member was ever removed: it may have been the one that everybody waits for (H33);
-//   - if the ticket has come to its own: then it holds the lock, and the grant was lost.
-// Otherwise somebody ahead of it asks. Where a living member holds the lock, and may hold it for long, the places of
-// writers that have died waiting are passed over (leave.cc).
+// A waiter looks at the header now and then.
+//
+//   Its turn has come: everybody ahead of it has left the queue, or no writer is in it and it wants to read. Whoever was to
+//   grant it the lock is slow or has died, or the grant was lost. It takes the lock without a grant; one that comes later
+//   is ignored, as any that nobody awaits.
+//
+//   The ticket stands still, and a member was ever removed, perhaps the one that everybody waits for (H33). It asks the
+//   members what the lock waits for, and a reset follows only if no living member holds the lock, has an operation on it
+//   under way, or is about to hand it over, twice in a row (H19).
+//
+// Where a living member holds the lock, and may hold it for long, the places of writers that have died waiting are passed
+// over (leave.cc).
 #include <algorithm>
+#include <utility>
 
 #include "cql/cql.h"
 
@@ -16,6 +22,8 @@ namespace {
 
 // A wait that lasts is looked at less and less often; a removal makes every waiter look again at once.
 constexpr std::int64_t kLooksApartMax = 16;  // times the patience
+// Networks keep what is asked until it is acknowledged: who is stopped for long must not find too much of it.
+constexpr std::int64_t kAsksApartMax = 512;
 
 }  // namespace
 
@@ -44,7 +52,7 @@ Task<void> CqlLock::keep_sending(Round& round) {
     send_round(round);
     if (!patrols_ || !options_.rules.ask_again) co_return;
     co_await endpoint_.worker().sleep_for(pause);
-    pause = std::min(pause + pause, options_.patience * kLooksApartMax);
+    pause = std::min(pause + pause, options_.patience * kAsksApartMax);
   }
 }
 
@@ -109,10 +117,14 @@ bool CqlLock::somebody_failed() const {
   return self_.membership.known().removals > unheard_of;
 }
 
+// Looks soon, if it was not to look sooner.
 void CqlLock::watch(Record& record, Waiting& waiting) {
   if (!patrols_ || self_.requests.is_over(waiting)) return;
-  waiting.watcher = watch_over(record, waiting);
-  waiting.watcher.start();
+  const Time first = endpoint_.worker().now() + first_look();
+  if (waiting.watch.next != Time{} && waiting.watch.next <= first) return;
+  waiting.watch.next = first;
+  waiting.watch.task = watch_over(record, waiting);
+  waiting.watch.task.start();
 }
 
 // Somebody was removed: a wait that was looked at lately may be in vain now. Not before whoever heard of that has
@@ -128,43 +140,71 @@ Task<void> CqlLock::watch_again() {
 
 // Until the wait ends, and with it this.
 Task<void> CqlLock::watch_over(Record& record, Waiting& waiting) {
-  const Duration first{std::max<std::int64_t>(options_.patience.ns / 2, 1)};
-  Duration pause = first;
-  std::optional<Header> before;
-  std::optional<Ticket> held_at;    // a holder lives, and will move the ticket
-  std::optional<Ticket> nobody_at;  // nobody was found once: a grant may have been under way just then
+  Worker& worker = endpoint_.worker();
+  Waiting::Watch& watch = waiting.watch;
+  Duration pause = first_look();
+  // A holder lives, and will move this ticket, unless another member is removed: that may have been the holder.
+  std::optional<std::pair<Ticket, std::uint64_t>> held_at;
   for (;;) {
-    co_await endpoint_.worker().sleep_for(pause);
+    co_await worker.sleep_for(watch.next - worker.now());
     pause = std::min(pause + pause, options_.patience * kLooksApartMax);
     self_.requests.change(record, [&](const Record& r) {
-      if (r.unwanted) Requests::wake_to_leave(waiting);
+      if (!r.unwanted) return;
+      Requests::wake_to_leave(waiting);
+      pause = first_look();
     });
-    const Result<Header> seen = co_await read_header(record.lock);
-    if (!seen) co_return;  // who waits is told by the view
-    const bool stands_still = before && before->ticket == seen->ticket &&
-                              before->epoch == seen->epoch && before->reset_id == seen->reset_id;
-    before = *seen;
-    if (!stands_still || seen->epoch != waiting.key.era.epoch) continue;
+    watch.next = worker.now() + pause;
+    const Result<Header> seen = co_await look_at_era(waiting.key);
+    if (!seen && seen.error() != Errc::outcome_unknown) co_return;  // who waits is told by the view
+    if (!seen || seen->epoch != waiting.key.era.epoch) continue;
+    const bool stands_still = watch.header && watch.header->ticket == seen->ticket &&
+                              watch.header->reset_id == seen->reset_id;
+    watch.header = *seen;
     if (seen->reset_id != ResetId{0}) {
+      if (!stands_still) continue;
       const Result<void> looked = co_await look_after(record, *seen);
       if (!looked) co_return;
       continue;
     }
-    const bool is_first = seen->ticket >= waiting.key.ticket && options_.rules.first_asks;
-    if (!is_first && !(somebody_failed() && held_at != seen->ticket)) continue;
+    if (take_turn(waiting, *seen)) co_return;
+    const std::pair now{seen->ticket, self_.membership.known().removals};
+    if (!stands_still || !somebody_failed() || held_at == now) continue;
     const Result<std::uint8_t> part = co_await inquire(record, waiting.key.era);
     if (!part) co_return;
     if ((*part & Part::kHolds) != 0) {
-      held_at = seen->ticket;
-      if (somebody_failed()) behind_.spawn(pass_over_the_dead(waiting.key));
+      held_at = now;
+      behind_.spawn(pass_over_the_dead(waiting.key));
     }
-    if (*part != 0) continue;
-    if (std::exchange(nobody_at, seen->ticket) == seen->ticket) {
+    if (*part != 0) {
+      watch.nobody_at.reset();
+    } else if (std::exchange(watch.nobody_at, seen->ticket) == seen->ticket) {
       behind_.spawn(reset_now(record.lock, seen->epoch));
     } else {
-      pause = first;
+      watch.next = worker.now() + first_look();
     }
   }
+}
+
+// The header, as long as its memory node has not restarted: fresh memory says nothing of this wait (H12).
+Task<Result<Header>> CqlLock::look_at_era(GrantKey key) {
+  std::uint64_t word = 0;
+  Op look = Op::read(key.lock, {&word, 1}, Purpose::reset);
+  if (options_.rules.restart_voids_holds) look.incarnation = key.era.mn_incarnation;
+  const Result<void> posted = co_await endpoint_.post(look);
+  if (posted) co_return shape_.header.decode(word);
+  const Result<void> settled = co_await settle(key.lock, posted.error());
+  co_return Failure{settled.error()};
+}
+
+// Each request leaves once, and nobody from behind leaves before it. So if as many have left as its ticket says, none is
+// ahead of it; and if no writer is in the queue none was ahead of a reader, whoever comes after it. True: the wait is over.
+bool CqlLock::take_turn(Waiting& waiting, const Header& seen) {
+  const bool is_its_turn =
+      seen.ticket >= waiting.key.ticket || (waiting.mode == Mode::shared && seen.wcnt == 0);
+  if (!is_its_turn || !options_.rules.first_takes_turn) return false;
+  const std::lock_guard guard{self_.requests.mutex()};
+  if (waiting.become(Waiting::State::granted)) waiting.worker->make_ready(waiting.coroutine);
+  return true;
 }
 
 }  // namespace declock::cql

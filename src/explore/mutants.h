@@ -31,16 +31,16 @@ inline constexpr std::array kExploredRules{
                  "with --faults: a member is removed although the memory node still lets it in"},
     ExploredRule{"",
                  "lost-grant",
-                 {.rules = cql::without(&cql::Rules::first_asks)},
-                 "with --losses: a waiter whose grant is lost does not ask what the lock waits for"},
+                 {.rules = cql::without(&cql::Rules::first_takes_turn)},
+                 "with --losses: a waiter whose grant is lost does not see that its turn has come"},
     ExploredRule{"",
                  "ask-again",
                  {.rules = cql::without(&cql::Rules::ask_again)},
-                 "with --losses: signals of a reset and questions are sent once"},
+                 "with --losses: signals of a reset, and what members ask each other, are sent once"},
     ExploredRule{
         "",
         "acknowledged-slots",
-        {.rules = cql::without(&cql::Rules::first_asks), .acknowledged_slots = false},
+        {.rules = cql::without(&cql::Rules::first_takes_turn), .acknowledged_slots = false},
         "with --heirs: a slot is given again although somebody does not know that it was free"},
 };
 

@@ -75,6 +75,7 @@ INSTANTIATE_TEST_SUITE_P(AtOnce, CleanWhenFailing,
 
 INSTANTIATE_TEST_SUITE_P(Soak, CleanWhenFailing,
                          testing::Values(Failing{"xx;x", {.faults = 1}},
+                                         Failing{"r;w;r", {.faults = 1}},
                                          Failing{"w;w", {.resets = 1}, 1},
                                          Failing{"xx;x", {.breaks = 1}},
                                          Failing{"x;x", {.resets = 1, .losses = 1}},
@@ -126,7 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
                            Kind::mutual_exclusion}));
 INSTANTIATE_TEST_SUITE_P(
     OfComputeNodes, WithoutARule,
-    testing::Values(Missed{"fence", {"w+w;w", {.faults = 1}, 0, kSlack}, Kind::hang},
+    testing::Values(Missed{"fence", {"w+w;w", {.faults = 1}, 0, kSlack}, Kind::mutual_exclusion},
                     Missed{"answer-while-holding",
                            {"r+w;w", {.resets = 1}, 0, "declock-slack"},
                            Kind::mutual_exclusion},

@@ -276,6 +276,143 @@ TEST_F(AbandonedPlace, AWriterThatGaveUpBeforeAReaderThatDiedWithoutAnEntryLeave
   expect_that_all_goes_on();
 }
 
+Header header_in(Cluster& cluster) {
+  return cluster.shape.header.decode(cluster.engine.memory(MnId{0}).load(kLock.offset));
+}
+
+Task<void> reads_on_and_on(Worker& worker, LockClient& lock, Duration stay) {
+  for (;;) {  // as long as the test lasts
+    const Result<Hold> hold = co_await lock.acquire(kLock, Mode::shared);
+    if (!hold) co_return;
+    co_await worker.sleep_for(stay);
+    if (const Result<void> released = co_await lock.release(*hold); !released) co_return;
+  }
+}
+
+// The writer had released the lock, and died before it could say so. Others read, so that the queue never stands still.
+TEST(Regress, AReaderWhoseGrantDiedWithTheReleaserTakesItsTurn) {
+  Cluster cluster{4};
+  Visit writer, reader;
+  const auto visits = [&](std::uint32_t i, Mode mode, Visit& seen) {
+    Cluster::Node& node = cluster.nodes[i];
+    cluster.start(i,
+                  visit(node.endpoint->worker(), *node.client, kLock, mode, microseconds(100), seen));
+  };
+  visits(0, Mode::exclusive, writer);
+  cluster.run(microseconds(50));
+  visits(1, Mode::shared, reader);
+  cluster.run(microseconds(20));
+  while (header_in(cluster).wcnt != 0) ASSERT_TRUE(cluster.engine.step());
+  cluster.crash(0);
+  for (const std::uint32_t i : {2u, 3u}) {
+    Cluster::Node& node = cluster.nodes[i];
+    cluster.start(i,
+                  reads_on_and_on(node.endpoint->worker(), *node.client, microseconds(170 + 60 * i)));
+  }
+  EXPECT_FALSE(reader.entered);
+  cluster.run(milliseconds(30));
+  EXPECT_TRUE(reader.left);
+  EXPECT_EQ(resets(cluster), 0u);
+}
+
+// Its owner was off its processor between its fetch-and-add and the WRITE of its entry.
+TEST(Regress, AnEntryThatIsMerelyLateIsNoReasonForAReset) {
+  Cluster cluster;
+  cluster.crash(2);
+  cluster.run(milliseconds(20));
+  Visit holder, waiter;
+  Cluster::Node& first = cluster.nodes[0];
+  Cluster::Node& second = cluster.nodes[1];
+  cluster.start(0, visit(first.endpoint->worker(), *first.client, kLock, Mode::exclusive,
+                         microseconds(100), holder));
+  cluster.run(microseconds(50));
+  cluster.start(1,
+                visit(second.endpoint->worker(), *second.client, kLock, Mode::exclusive, {}, waiter));
+  while (header_in(cluster).qsize < 2) ASSERT_TRUE(cluster.engine.step());
+  cluster.engine.pause(sim::Party{2});
+  while (header_in(cluster).ticket == Ticket{0}) ASSERT_TRUE(cluster.engine.step());
+  cluster.run(milliseconds(1));  // the patience of whoever looks for the entry
+  const auto looks = [&] { return first.endpoint->counts().of(Purpose::refetch); };
+  const std::uint64_t before = looks();
+  while (looks() == before) ASSERT_TRUE(cluster.engine.step());
+  cluster.run(microseconds(2));  // it was seen once more to be missing
+  cluster.engine.resume(sim::Party{2});
+  cluster.run(milliseconds(20));
+  EXPECT_TRUE(waiter.left);
+  EXPECT_EQ(resets(cluster), 0u);
+}
+
+// Otherwise the claimant would wait, and everybody who asks would hear that it has the lock to mend, for as long.
+TEST(Regress, AClaimFromBeforeARestartIsAnsweredByWhoeverHoldsTheLockAfterIt) {
+  Cluster cluster;
+  Visit before, after;
+  Cluster::Node& holder = cluster.nodes[1];
+  const auto holds = [&](Duration stay, Visit& seen) {
+    cluster.start(1,
+                  visit(holder.endpoint->worker(), *holder.client, kLock, Mode::exclusive, stay, seen));
+  };
+  holds(milliseconds(1), before);
+  cluster.run(microseconds(50));
+  cluster.engine.cut(sim::Party{1}, sim::Party{2});
+  cluster.nodes[0].locks->worker(0).cql().reset_for_nothing(kLock);
+  cluster.run(microseconds(200));
+  EXPECT_NE(header_in(cluster).reset_id, ResetId{0});
+  cluster.members.restart(MnId{0}, milliseconds(1));
+  cluster.run(milliseconds(20));
+  EXPECT_EQ(before.error, Errc::mn_restarted);
+  holds(milliseconds(500), after);
+  cluster.run(milliseconds(5));
+  cluster.engine.heal();
+  cluster.run(milliseconds(50));
+  EXPECT_TRUE(after.entered && !after.left);
+  EXPECT_EQ(cluster.nodes[0].locks->running(), 0u) << "it still waits for an answer";
+}
+
+// Whoever has heard that the holder lives asks again once somebody was removed, whenever it was to look next.
+TEST(Regress, AHolderThatDiesAfterItHasSaidThatItLivesIsFoundOut) {
+  for (int i = 0; i < 40; ++i) {
+    Cluster cluster;
+    cluster.crash(2);
+    cluster.run(milliseconds(20));
+    Visit holder, waiter;
+    const auto visits = [&](std::uint32_t which, Visit& seen) {
+      Cluster::Node& node = cluster.nodes[which];
+      cluster.start(which, visit(node.endpoint->worker(), *node.client, kLock, Mode::exclusive,
+                                 seconds(1), seen));
+    };
+    visits(0, holder);
+    cluster.run(microseconds(50 + 25 * i));
+    visits(1, waiter);
+    // It looks 31.5 ms after it has begun; the holder is removed some 4 ms after its death.
+    cluster.run(microseconds(27'200));
+    cluster.crash(0);
+    cluster.run(milliseconds(60));
+    EXPECT_TRUE(waiter.entered) << i;
+  }
+}
+
+// Each of them makes those who wait look again, soon, but not from the beginning.
+TEST(Regress, RemovalsOneAfterAnotherDoNotPutOffAReset) {
+  constexpr std::uint32_t kNodes = 24;
+  Cluster cluster{kNodes};
+  Visit holder, waiter;
+  const auto visits = [&](std::uint32_t i, Visit& seen) {
+    Cluster::Node& node = cluster.nodes[i];
+    cluster.start(
+        i, visit(node.endpoint->worker(), *node.client, kLock, Mode::exclusive, seconds(1), seen));
+  };
+  visits(0, holder);
+  cluster.run(microseconds(50));
+  visits(1, waiter);
+  cluster.run(microseconds(50));
+  for (std::uint32_t i = 0; i < kNodes; ++i) {
+    if (i == 1) continue;
+    cluster.crash(i);
+    cluster.run(milliseconds(1));
+  }
+  EXPECT_TRUE(waiter.entered);
+}
+
 // H19: as long as the queue moves there is nothing to ask, whoever was removed and however long the queue is.
 TEST(Regress, WhoWaitsInAQueueThatMovesAsksNobody) {
   constexpr std::uint32_t kNodes = 7;
