@@ -298,9 +298,11 @@ void MemoryNode::try_attach(const PendingAttach& pending, std::uint64_t answered
     return link_->fetch(asks_);
   }
   const net::PeerId peer{self.slot, self.incarnation.value, attach.worker};
-  // Each access takes several descriptors, and one more when it is used.
+  std::vector<std::uint16_t>& workers = accesses_[self];
+  const bool is_new = std::find(workers.begin(), workers.end(), attach.worker) == workers.end();
+  // Each access takes several descriptors, and one more when it is used. One that is there already gives its own back.
   const Result<net::Blob, std::string> answer =
-      wire::few_descriptors_left(wire::Hub::kSpareDescriptors + open_accesses_)
+      is_new && wire::few_descriptors_left(wire::Hub::kSpareDescriptors + open_accesses_)
           ? Failure{"it " + wire::no_descriptors_left()}
           : exposure_->open(peer, attach.offer);
   if (!answer) {
@@ -308,8 +310,7 @@ void MemoryNode::try_attach(const PendingAttach& pending, std::uint64_t answered
         fmt::format("no access for the compute node in slot {}: {}", self.slot.value, answer.error()));
     return hub_.send(pending.line, member::frame_of(member::Refused{false, answer.error()}));
   }
-  std::vector<std::uint16_t>& workers = accesses_[self];
-  if (std::find(workers.begin(), workers.end(), attach.worker) == workers.end()) {
+  if (is_new) {
     workers.push_back(attach.worker);
     open_accesses_ += 1;
   }

@@ -16,6 +16,7 @@ namespace declock::wire {
 namespace {
 
 constexpr Duration kPauseMax = milliseconds(500);
+constexpr Duration kLateTurn = seconds(1);  // of the loop, which takes milliseconds
 // What the side has to do comes in bursts: after one it is looked at for this long before anybody sleeps.
 constexpr Duration kSideBurst = microseconds(30);
 
@@ -97,9 +98,13 @@ void Hub::work_off_jobs() {
 
 void Hub::run() {
   Time next_tick = monotonic_now();
+  Time turned = next_tick;
   while (!stopping_.load()) {
     work_off_jobs();
     const Time now = monotonic_now();
+    // What came in while this loop was away has not been read: that time is not held against anybody.
+    const Duration away = now - turned;
+    turned = now;
     if (now >= next_tick) {
       next_tick = now + tick_;
       handler_.on_tick(now);
@@ -107,6 +112,7 @@ void Hub::run() {
     for (auto& [id, line] : lines_) {
       if (line->dialled && !line->connection && !line->is_dead && now >= line->since)
         try_dialling(*line, now);
+      if (away > kLateTurn && line->connection) line->since = line->since + away;
       const bool is_late =
           line->connection && !line->connection->established() && now > line->since + kHandshakeMax;
       if (is_late)

@@ -1,5 +1,5 @@
 // Real processes on real locks over TCP, under load: killed, stopped beyond their lease, told to close, visited by crowds,
-// their connections broken, and their memory node restarted.
+// their connections broken, their memory node restarted, and their coordinator stopped and killed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -24,8 +24,11 @@ constexpr Duration kLease = seconds(1);
 constexpr std::size_t kVisitors = 8;
 constexpr const char* kVisitorsSections = "10";
 
-enum class Event : std::uint8_t { kill, stop, close, storm, break_peers, break_memory };
-constexpr std::uint64_t kEvents = 6;
+// Memory node 0 coordinates; the locks are on the other one.
+constexpr int kMemory = 1;
+
+enum class Event : std::uint8_t { kill, stop, close, storm, break_peers, break_memory, coordinator };
+constexpr std::uint64_t kEvents = 7;
 
 class NetTorture : public testing::Test {
  protected:
@@ -37,6 +40,7 @@ class NetTorture : public testing::Test {
   void close_one(std::size_t which);
   void storm(std::size_t killed_meanwhile);
   void break_connections_of(std::size_t which, bool to_memory);
+  void trouble_coordinator();
 
   NetCluster cluster_{kLease};
   Control& control_ = cluster_.control();
@@ -49,6 +53,7 @@ class NetTorture : public testing::Test {
 
 Event NetTorture::drawn() {
   if (random_.one_in(24)) return Event::storm;
+  if (random_.one_in(24)) return Event::coordinator;
   if (random_.one_in(4)) return random_.one_in(2) ? Event::break_peers : Event::break_memory;
   if (random_.one_in(8)) return Event::close;
   return random_.one_in(3) ? Event::stop : Event::kill;
@@ -57,7 +62,7 @@ Event NetTorture::drawn() {
 void NetTorture::kill_one(std::size_t which) {
   cluster_.kill_process(which);
   if (random_.one_in(2)) cluster_.expect_progress(which);
-  cluster_.start(which, 0);
+  cluster_.start(which, kMemory);
 }
 
 // Mostly beyond the lease: the others go on without it, and it is told so when it wakes up.
@@ -89,7 +94,7 @@ void NetTorture::close_one(std::size_t which) {
 void NetTorture::storm(std::size_t killed_meanwhile) {
   std::vector<std::unique_ptr<Program>> visitors;
   for (std::size_t i = 0; i < kVisitors; ++i)
-    visitors.push_back(cluster_.started(kProcesses + i, 0, kVisitorsSections));
+    visitors.push_back(cluster_.started(kProcesses + i, kMemory, kVisitorsSections));
   count_[static_cast<std::size_t>(Event::kill)] += 1;
   kill_one(killed_meanwhile);
   for (auto& visitor : visitors) EXPECT_EQ(visitor->wait(), 0) << visitor->output();
@@ -100,7 +105,7 @@ void NetTorture::break_connections_of(std::size_t which, bool to_memory) {
   std::set<pid_t> nodes;
   for (std::size_t i = 0; i < kProcesses; ++i) nodes.insert(cluster_.process(i).pid());
   const pid_t one = cluster_.process(which).pid();
-  const pid_t memory = cluster_.mn(0).pid();
+  const pid_t memory = cluster_.mn(kMemory).pid();
   const bool of_all = random_.one_in(2);
   for (int i = 0; i < 8; ++i) {
     broken_ += break_connections([&](pid_t a, pid_t b) {
@@ -108,6 +113,18 @@ void NetTorture::break_connections_of(std::size_t which, bool to_memory) {
       return to_memory ? b == memory : b != a && nodes.contains(b);
     });
     cluster_.expect_progress();
+  }
+}
+
+// Whoever could not renew its lease meanwhile joins again; after its death that is everybody.
+void NetTorture::trouble_coordinator() {
+  if (random_.one_in(2)) {
+    cluster_.kill_mn(0);
+    cluster_.start_mn(0, cluster_.address(0));
+  } else {
+    cluster_.mn(0).send(SIGSTOP);
+    usleep(static_cast<useconds_t>(random_.below(2'000'000)));
+    cluster_.mn(0).send(SIGCONT);
   }
 }
 
@@ -126,6 +143,8 @@ void NetTorture::befall(Event event, std::size_t which) {
     case Event::break_memory:
       if (breaks_) break_connections_of(which, event == Event::break_memory);
       return;
+    case Event::coordinator:
+      return trouble_coordinator();
   }
 }
 
@@ -133,7 +152,8 @@ void NetTorture::torture(std::uint64_t events) {
   const char* asked = std::getenv("DECLOCK_NET_EVENTS");
   if (asked != nullptr) events = std::strtoull(asked, nullptr, 10);
   cluster_.start_mn(0);
-  for (std::size_t i = 0; i < kProcesses; ++i) cluster_.start(i, 0);
+  cluster_.start_mn(kMemory);
+  for (std::size_t i = 0; i < kProcesses; ++i) cluster_.start(i, kMemory);
   cluster_.expect_progress();
   for (std::uint64_t i = 0; i < events && !HasFailure(); ++i) {
     usleep(static_cast<useconds_t>(random_.below(20'000)));
@@ -145,19 +165,20 @@ void NetTorture::torture(std::uint64_t events) {
   }
   cluster_.stop_all();
   const std::uint64_t ends = count_[0] + control_.closes() + control_.evictions();
-  cluster_.expect_updates(0, ends * kClients);
+  cluster_.expect_updates(kMemory, ends * kClients);
   if (breaks_ && events >= kEvents) {
     EXPECT_GT(broken_, 0u);
   }
   fmt::print("after a fault everybody got on within {} ms, with a lease of {} ms\n",
              slowest_ / std::chrono::milliseconds{1}, kLease.ns / 1'000'000);
   fmt::print(
-      "{} kills, {} stops, {} closes, {} storms, {} connections broken{}, {} evictions told; {} "
+      "{} kills, {} stops, {} closes, {} storms, {} connections broken{}, {} troubles of the "
+      "coordinator, {} evictions told; {} "
       "updates "
       "acknowledged, {} mended; {} acquisitions given up; releases with a write: {} done, {} certainly "
       "not, {} not known\n",
       count_[0], count_[1], control_.closes(), count_[3], broken_,
-      breaks_ ? "" : " (only root with ss can)", control_.evictions(), cluster_.updates(),
+      breaks_ ? "" : " (only root with ss can)", count_[6], control_.evictions(), cluster_.updates(),
       control_.repairs.load(), control_.given_up.load(), control_.done.load(),
       control_.certainly_not.load(), control_.not_known.load());
 }
@@ -209,7 +230,7 @@ TEST(NetCluster, AMemoryNodeIsAsSmallAsBeforeOnceTheDeadAreRemoved) {
   cluster.start_mn(0);
   const pid_t mn = cluster.mn(0).pid();
   const std::size_t descriptors = descriptors_of(mn);
-  const std::size_t kib = resident_kib_of(mn);
+  [[maybe_unused]] const std::size_t kib = resident_kib_of(mn);
   // Some go while others stay, so that what they leave lies between what is in use.
   for (std::size_t i = 0; i < kProcesses; ++i) cluster.start(i, 0);
   for (std::size_t round = 0; round < 4; ++round) {
@@ -220,15 +241,17 @@ TEST(NetCluster, AMemoryNodeIsAsSmallAsBeforeOnceTheDeadAreRemoved) {
   cluster.expect_progress();
   for (std::size_t i = 0; i < kProcesses; ++i) cluster.kill_process(i);
   EXPECT_TRUE(soon([&] { return descriptors_of(mn) <= descriptors; })) << descriptors_of(mn);
+#ifndef __SANITIZE_ADDRESS__  // which keeps what was freed
   constexpr std::size_t kMoreKib = 16 << 10;
   EXPECT_TRUE(soon([&] { return resident_kib_of(mn) < kib + kMoreKib; })) << resident_kib_of(mn);
+#endif
 }
 
 // Whoever does not fit in is told so; those who are in, and the memory node, go on. Before, it could not write its state
 // any more, and ended.
 TEST(NetCluster, AMemoryNodeWithoutDescriptorsRefusesWhoComesAndGoesOn) {
   NetCluster cluster{seconds(2)};
-  cluster.start_mn(0, "127.0.0.1:0", {"sh", "-c", "ulimit -n 100; exec \"$@\"", "sh"});
+  cluster.start_mn(0, "127.0.0.1:0", {"sh", "-c", "ulimit -n 300; exec \"$@\"", "sh"});
   std::vector<std::size_t> refused;
   for (std::size_t i = 0; i < kMembers && refused.size() < 2; ++i) {
     cluster.start(i, 0);

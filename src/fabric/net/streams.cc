@@ -37,7 +37,7 @@ bool Streams::arrives(const Packet& packet, Time now) {
     stream.heard += 1;
     if (stream.unthanked++ == 0) stream.since = now;
   } else {
-    stream.has_gap = packet.number > stream.heard;
+    stream.has_gap = stream.has_gap || packet.number > stream.heard;
   }
   stream.acknowledge_now = stream.acknowledge_now || !is_next || stream.unthanked >= kThankAfter;
   is_urgent_ = is_urgent_ || stream.acknowledge_now;
@@ -80,7 +80,8 @@ void Streams::reach_otherwise(const PeerId& peer, Stream& stream) {
 Packet Streams::thanks_to(const PeerId& peer) {
   Packet thanks{};
   thanks.sender = self_;
-  thanks.acknowledged = streams_[peer].heard;
+  const auto stream = streams_.find(peer);
+  if (stream != streams_.end()) thanks.acknowledged = stream->second.heard;
   return thanks;
 }
 

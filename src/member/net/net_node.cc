@@ -92,7 +92,8 @@ Result<std::unique_ptr<NetNode>, std::string> NetNode::join(const NetNodeConfig&
     // On a busy machine it may be taken for dead before it is there. It has done nothing yet that another attempt would lose.
     const bool is_evicted = std::any_of(node->ports_.begin(), node->ports_.end(),
                                         [](const auto& port) { return port->is_evicted(); });
-    if (!is_evicted || monotonic_now() >= latest) return Failure{opened.error()};
+    if (node->no_access_.load() || !is_evicted || monotonic_now() >= latest)
+      return Failure{opened.error()};
   }
 }
 
@@ -177,10 +178,11 @@ namespace {
 
 // True: open, or the cluster has given the memory node up meanwhile, and then there is nothing to wait for.
 Task<bool> until_open(Worker& worker, net::Port& port, MnId mn, std::uint32_t joined_at,
-                      const std::atomic<std::uint32_t>& incarnation, Time latest) {
+                      const std::atomic<std::uint32_t>& incarnation, const std::atomic<bool>& no_access,
+                      Time latest) {
   port.attach(mn);
   while (!port.is_open(mn) && incarnation.load() == joined_at) {
-    if (port.is_evicted() || worker.now() >= latest) co_return false;
+    if (no_access.load() || port.is_evicted() || worker.now() >= latest) co_return false;
     co_await worker.sleep_for(milliseconds(1));
   }
   co_return true;
@@ -197,10 +199,10 @@ Result<void, std::string> NetNode::attach_all() {
       net::NetWorker& worker = *workers_[w];
       if (worker.run([&] {
             return until_open(worker, *ports_[w], MnId{mn}, mns[mn].incarnation, incarnations_[mn],
-                              latest);
+                              no_access_, latest);
           }))
         continue;
-      if (ports_[w]->is_evicted())
+      if (!no_access_.load() && ports_[w]->is_evicted())
         return Failure{
             std::string{"the cluster took this compute node for dead while it joined; join again"}};
       const std::lock_guard guard{mutex_};
@@ -209,6 +211,7 @@ Result<void, std::string> NetNode::attach_all() {
                          : refused_};
     }
   }
+  is_attached_.store(true);
   return {};
 }
 
@@ -232,7 +235,7 @@ void NetNode::stop() {
 void NetNode::leave() {
   CHECK(!dispatcher_.joinable());
   // A peer that has just died acknowledges nothing, until it is removed.
-  if (!say_everything(shape_.lease * 2)) return;
+  if (ports_[0]->is_evicted() || !say_everything(shape_.lease * 2)) return;
   hub_.post([this] { link_->leave(); });
   std::unique_lock guard{mutex_};
   changed_.wait_for(guard, as_chrono(shape_.lease), [&] { return has_left_; });
@@ -265,6 +268,7 @@ void NetNode::on_joined(const MemberId& self, const ClusterState& state) {
   hub_.set_tick(Duration{state.shape.lease.ns / 8});
   const std::lock_guard guard{mutex_};
   joined_.emplace(self, state);
+  refused_.clear();  // it was told to wait
   changed_.notify_all();
 }
 
@@ -371,7 +375,8 @@ void NetNode::on_up(LineId line) {
   }
 }
 
-void NetNode::ask_again(const MnLine& mn) {
+void NetNode::ask_again(MnLine& mn) {
+  mn.is_full = false;
   for (const auto& [worker, attaching] : mn.attaching)
     hub_.send(mn.line, frame_of(Attach{id_, worker, attaching.first}));
   for (const auto& [ask, allocate] : mn.allocating) hub_.send(mn.line, frame_of(allocate));
@@ -381,8 +386,18 @@ void NetNode::on_down(LineId line, const std::string& why, bool refused) {
   if (net_link_ != nullptr && (net_link_->is(line) || line == 0))
     return net_link_->on_down(why, refused);
   for (std::uint16_t i = 0; i < mns_.size(); ++i) {
-    if (mns_[i].line == line) on_workers([this, i](std::uint32_t w) { ports_[w]->lose(MnId{i}); });
+    if (mns_[i].line != line) continue;
+    on_workers([this, i](std::uint32_t w) { ports_[w]->lose(MnId{i}); });
+    if (refused) is_refused_by(MnId{i}, why);
   }
+}
+
+// Without access to every memory node it cannot join. Later it asks again.
+void NetNode::is_refused_by(MnId mn, const std::string& why) {
+  mns_[mn.value].is_full = true;
+  if (is_attached_.load()) return;
+  on_refused(fmt::format("memory node {}: {}", mn.value, why), true);
+  no_access_.store(true);
 }
 
 void NetNode::on_frame(LineId line, const std::string& frame) {
@@ -403,10 +418,12 @@ void NetNode::on_frame(LineId line, const std::string& frame) {
 void NetNode::on_tick(Time now) {
   link_->on_tick(now);
   const Duration patience = state_.shape.lease * 2 + seconds(1);
-  for (const MnLine& mn : mns_) {
+  for (MnLine& mn : mns_) {
     for (const auto& [worker, attaching] : mn.attaching) {
-      if (!mn.address.empty() && now - attaching.second > patience) return on_evicted();
+      const bool is_late = !mn.address.empty() && now - attaching.second > patience;
+      if (is_late && is_attached_.load()) return on_evicted();
     }
+    if (mn.is_full) ask_again(mn);
   }
 }
 
@@ -432,7 +449,7 @@ void NetNode::on(const Attached& attached, MnId mn) {
 
 void NetNode::on(const Refused& refused, MnId mn) {
   if (refused.evicted) return on_evicted();
-  on_refused(fmt::format("memory node {}: {}", mn.value, refused.why), true);
+  is_refused_by(mn, refused.why);
 }
 
 void NetNode::on(const Allocated& allocated, MnId mn) {
@@ -492,7 +509,9 @@ void NetNode::ask(std::uint16_t worker, const net::PeerId& peer, const net::Blob
 
 void NetNode::relay(const Relay& message) {
   hub_.post([this, message] {
-    for (const MnLine& mn : mns_) {
+    // By each of them in turn: one may not reach the peer.
+    for (std::size_t i = 0; i < mns_.size(); ++i) {
+      const MnLine& mn = mns_[++relays_ % mns_.size()];
       if (mn.line == 0 || !hub_.is_up(mn.line)) continue;
       return hub_.send(mn.line, frame_of(message));
     }

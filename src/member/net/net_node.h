@@ -120,6 +120,7 @@ class NetNode final : public Node,
     // By worker: what is to be attached, and since when.
     std::map<std::uint16_t, std::pair<net::Blob, Time>> attaching;
     std::map<std::uint64_t, Allocate> allocating;  // by ask
+    bool is_full = false;                          // it had no descriptors left
   };
 
   explicit NetNode(const NetNodeConfig& config);
@@ -139,7 +140,8 @@ class NetNode final : public Node,
   void on_refused(const std::string& why, bool final) override;
   void take(const ClusterState& state);
   void end_membership();
-  void ask_again(const MnLine& mn);  // what it has not answered
+  void ask_again(MnLine& mn);  // what it has not answered
+  void is_refused_by(MnId mn, const std::string& why);
   void on(const Attached& attached, MnId mn);
   void on(const Relay& relay, MnId mn);
   void on(const Allocated& allocated, MnId mn);
@@ -193,6 +195,9 @@ class NetNode final : public Node,
   std::optional<std::pair<MemberId, ClusterState>> joined_;
   std::string refused_;
   bool is_refused_ = false;
+  std::atomic<bool> no_access_{false};    // a memory node refuses it while it joins
+  std::atomic<bool> is_attached_{false};  // it has had access to every memory node
+  std::size_t relays_ = 0;                // in the hub's loop
   bool has_left_ = false;
   std::map<std::uint64_t, Allocated> allocated_;
 
