@@ -180,6 +180,15 @@ Result<void, Error> Core::mean_only(const member::Node::Memory& memory) {
   return {};
 }
 
+void Core::meet(MnId mn, std::uint32_t incarnation) {
+  if (mn.value >= Lane::kMns || incarnation == 0 || first_incarnations_[mn.value].load() != 0) return;
+  const std::unique_lock guard{restart_mutex_, std::try_to_lock};
+  // Otherwise somebody is looking up a name there, and it is met the next time.
+  if (!guard.owns_lock() || first_incarnations_[mn.value].load() != 0) return;
+  first_incarnations_[mn.value].store(incarnation);
+  node_->mean_only(mn, incarnation);
+}
+
 // ---------------------------------------------------------------- calls
 
 Lane& Core::lane_of_this_thread() {
@@ -443,8 +452,7 @@ Result<void, Error> Core::close() {
   const Drained drained = drain();
   std::uint64_t held = 0;
   for (const auto& lane : lanes_) held += lane->recorder.holding();
-  const bool evicted = any_lane_evicted();
-  was_evicted_.store(evicted);
+  bool evicted = any_lane_evicted();
   node_->stop();
   for (const auto& lane : lanes_) {
     lane->fresh.clear();
@@ -460,6 +468,8 @@ Result<void, Error> Core::close() {
   locks_.reset();
   const bool released = drained.all_released && held == 0;
   if (released && drained.no_place_left && !evicted) node_->leave();
+  evicted = any_lane_evicted();  // it may have found out only now
+  was_evicted_.store(evicted);
   node_.reset();  // who has not left is dead from now on
   if (first_release_error_) return Failure{*first_release_error_};
   if (evicted) return Failure{Error{Errc::evicted, std::string{to_string(Errc::evicted)}}};

@@ -88,6 +88,8 @@ class Core {
     if (addr.mn_incarnation != 0) return addr.mn_incarnation;
     return addr.mn.value < first_incarnations_.size() ? first_incarnations_[addr.mn.value].load() : 0;
   }
+  // A memory node that came after the cluster was opened, as a worker knows it.
+  void meet(MnId mn, std::uint32_t incarnation);
   // Is its memory node still that one, as far as anybody here knows?
   bool is_current(RemoteAddr addr) const { return node_->meant(addr.mn) == incarnation_of(addr); }
   Errc check(const LockRef& lock) const { return check(lock.at, lock_bytes_ / 8); }

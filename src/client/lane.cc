@@ -48,12 +48,17 @@ bool Lane::is_behind(MnId mn) const {
   return meant != member::Node::kNoIncarnation && endpoint.incarnation(mn) < meant;
 }
 
+std::uint32_t Lane::incarnation_of(RemoteAddr addr) {
+  core.meet(addr.mn, membership.known().incarnation(addr.mn));
+  return core.incarnation_of(addr);
+}
+
 Task<Result<Held>> Lane::acquire(Lane& lane, Wanted wanted, hier::HierLock& client) {
   const Time called = lane.worker.now();
   lane.recorder.begins();
   // Only with the lock in one message if they are on one memory node, and only where it is not given up.
   Op look = Op::read(wanted.from, wanted.words, Purpose::data);
-  look.incarnation = wanted.words.empty() ? 0 : lane.core.incarnation_of(wanted.from);
+  look.incarnation = wanted.words.empty() ? 0 : lane.incarnation_of(wanted.from);
   const bool along = !wanted.words.empty() && wanted.from.mn == wanted.lock.at.mn;
   Result<Hold> hold = Failure{Errc::mn_restarted};
   // First it is counted, then it looks (Core::mean_only() does the opposite): either it finds out that it came too late,
@@ -73,7 +78,8 @@ Task<Result<Held>> Lane::acquire(Lane& lane, Wanted wanted, hier::HierLock& clie
   const bool waited = hold->expect_waiters || hold->local_sequence > 0;
   lane.recorder.acquired(wanted.lock, held, called.ns, lane.worker.now().ns, 1, waited);
   Errc error = Errc::ok;
-  if (lane.core.incarnation_of(wanted.lock.at) != hold->mn_incarnation) {
+  const std::uint32_t meant = lane.incarnation_of(wanted.lock.at);
+  if (meant != 0 && meant != hold->mn_incarnation) {
     error = Errc::mn_restarted;
   } else if (!wanted.words.empty() && !(along && hold->object_read)) {
     // Another memory node has incarnations of its own.
@@ -128,7 +134,7 @@ Task<Result<void>> Lane::release(Lane& lane, LockRef lock, Held held, Write writ
   lane.recorder.release_begins(lock, held, began_ns);
   const bool same_mn = !write.words.empty() && write.to.mn == lock.at.mn;
   Result<void> written;
-  if (same_mn && lane.core.incarnation_of(write.to) != held.hold.mn_incarnation) {
+  if (same_mn && lane.incarnation_of(write.to) != held.hold.mn_incarnation) {
     written = Failure{Errc::mn_restarted};
   } else if (!write.words.empty() && !same_mn) {
     written = co_await Lane::write(lane, write.to, write.words, 0);
@@ -155,7 +161,7 @@ Task<void> Lane::release_alone(Lane& lane, LockRef lock, Held held) {
 
 Task<Result<void>> Lane::read(Lane& lane, RemoteAddr from, std::span<std::uint64_t> words,
                               std::uint32_t incarnation) {
-  const std::uint32_t meant = lane.core.incarnation_of(from);
+  const std::uint32_t meant = lane.incarnation_of(from);
   if (incarnation != 0 && incarnation != meant) co_return Failure{Errc::mn_restarted};
   if (lane.is_behind(from.mn)) (void)co_await lane.endpoint.reconnect(from.mn);
   Op look = Op::read(from, words, Purpose::data);
@@ -165,7 +171,7 @@ Task<Result<void>> Lane::read(Lane& lane, RemoteAddr from, std::span<std::uint64
 
 Task<Result<void>> Lane::write(Lane& lane, RemoteAddr to, std::span<const std::uint64_t> words,
                                std::uint32_t incarnation) {
-  const std::uint32_t meant = lane.core.incarnation_of(to);
+  const std::uint32_t meant = lane.incarnation_of(to);
   if (incarnation != 0 && incarnation != meant) co_return Failure{Errc::mn_restarted};
   if (lane.is_behind(to.mn)) (void)co_await lane.endpoint.reconnect(to.mn);
   Op store = Op::write(to, words, Purpose::data);

@@ -91,6 +91,8 @@ struct Lane {
   };
   Inside inside() { return {*this}; }
 
+  // The incarnation of its memory node that an address is meant for; 0: not known yet.
+  std::uint32_t incarnation_of(RemoteAddr addr);
   // Others of this process have heard that a memory node has restarted, and this worker has not.
   bool is_behind(MnId mn) const;
   // Acquisitions on a memory node that are under way. From any thread.

@@ -17,7 +17,7 @@ std::span<std::uint64_t> words_of(Report& report) {
 }
 
 RemoteAddr place_of(const member::Node::Memory& board, Slot slot) {
-  return board.at + slot.value * sizeof(Report);
+  return {board.at.mn, board.at.offset + slot.value * sizeof(Report), board.mn_incarnation};
 }
 
 }  // namespace

@@ -85,9 +85,9 @@ Result<void> SharedMutex::State::lock_as(Wanted wanted) {
     }
     if (held.error() != Errc::mn_restarted || name.empty()) return Failure{held.error()};
     const auto again = core->named_lock(name, wanted.lock.at.mn);
-    if (!again) return Failure{held.error()};
+    // If the lock lies where it lay, what is to be read along is what a restart has taken away.
+    if (!again || again->at == wanted.lock.at) return Failure{held.error()};
     set_ref(*again);
-    // What is to be read along lay there before the restart.
     if (!wanted.words.empty() && !core->is_current(wanted.from)) return Failure{held.error()};
   }
 }

@@ -327,6 +327,39 @@ TEST_F(TcpCluster, AnAddressFromBeforeARestartIsRefusedForEver) {
   EXPECT_TRUE(cluster.close());
 }
 
+// The lock lies where it lay, and its memory node has not restarted.
+TEST_F(TcpCluster, ALockIsNotTakenWithDataThatARestartHasTakenAway) {
+  addresses_.push_back(start(1));
+  Cluster cluster = open(uri());
+  const RemoteAddr data = *cluster.allocate("data", 8, MnId{1});
+  SharedMutex mutex = cluster.shared_mutex("lock");
+  std::uint64_t word = 0;
+  restart(1);
+  ASSERT_TRUE(soon([&] { return cluster.read(data, {&word, 1}).error() == Errc::mn_restarted; }));
+  EXPECT_THROW(mutex.lock_and_read(data, {&word, 1}), std::system_error);
+  EXPECT_TRUE(mutex.try_lock());
+  mutex.unlock();
+  EXPECT_TRUE(cluster.close());
+}
+
+// Addresses that the program makes itself.
+TEST_F(TcpCluster, AnAddressOnAMemoryNodeThatCameLaterIsForThatIncarnation) {
+  Cluster cluster = open(uri());
+  addresses_.push_back(start(1));
+  constexpr RemoteAddr kMade{MnId{1}, 4096};
+  std::uint64_t word = 0;
+  ASSERT_TRUE(soon([&] { return cluster.read(kMade, {&word, 1}).has_value(); }));
+  SharedMutex mutex = cluster.shared_mutex(LockRef{kMade + 8});
+  mutex.lock();
+  EXPECT_TRUE(mutex.unlock_checked());
+  restart(1);
+  EXPECT_TRUE(soon([&] { return cluster.read(kMade, {&word, 1}).error() == Errc::mn_restarted; }));
+  ASSERT_TRUE(soon([&] { return cluster.named_lock("another", MnId{1}).has_value(); }));
+  EXPECT_EQ(cluster.write(kMade, {&word, 1}).error(), Errc::mn_restarted);
+  EXPECT_THROW(mutex.lock(), std::system_error);
+  EXPECT_TRUE(cluster.close());
+}
+
 TEST_F(TcpCluster, WaitersOfAMemoryNodeThatRestartsGoOnAndEveryWorkerFollows) {
   addresses_.push_back(start(1));
   constexpr MnId kOne{1};
