@@ -61,7 +61,7 @@ Task<void> add_across_breaks(Endpoint& endpoint, Stage& fabric, int breaks, Outc
     CHECK(again);
     std::array<std::uint64_t, kCounters> now{};
     Op look = Op::read(at(0), now, Purpose::data);
-    CHECK(co_await endpoint.post(look));
+    CHECK(co_await post_until_known(endpoint, look));
     for (std::size_t c = 0; c < kCounters; ++c) {
       const bool may_have = !ended[c / 2];
       must_be(seen, c, now[c], seen.known[c] + (may_have ? 1 : 0), "after reconnect()");
@@ -95,7 +95,7 @@ struct Heard {
 };
 Task<void> talk_across_breaks(Endpoint& endpoint, EndpointId peer, Stage* breaks, Heard& heard) {
   Worker& worker = endpoint.worker();
-  const Time latest = worker.now() + seconds(15);
+  const Time latest = worker.now() + kHangs;
   Listener listener{endpoint};
   co_await meet(endpoint, 2);
   const auto until_heard = [&](std::uint64_t count) -> Task<void> {
@@ -158,7 +158,7 @@ Task<void> outlive(Endpoint& endpoint, member::Membership& membership, std::uint
   removals = membership.known().removals;
   std::uint64_t word = 0;
   Op look = Op::read(at(0), {&word, 1}, Purpose::verify);
-  CHECK(co_await endpoint.post(look));
+  CHECK(co_await post_until_known(endpoint, look));
   at_removal = word;
   // Messages to the dead hold up nobody: not this node, and not its messages to others.
   for (std::uint64_t i = 0; i < 300; ++i) endpoint.send(EndpointId{1}, {{i, 0, 0}});
@@ -169,7 +169,7 @@ Task<void> outlive(Endpoint& endpoint, member::Membership& membership, std::uint
     co_await worker.sleep_for(microseconds(100));
   answered = echo.count(endpoint.id()) == 1;
   co_await worker.sleep_for(milliseconds(20));
-  CHECK(co_await endpoint.post(look));
+  CHECK(co_await post_until_known(endpoint, look));
   later = word;
 }
 
@@ -256,11 +256,11 @@ Task<void> watch_a_removal(Endpoint& endpoint, member::Membership& membership,
     co_await worker.sleep_for(microseconds(100));
   }
   Op look = Op::read(at(0), seen.at_removal, Purpose::verify);
-  CHECK(co_await endpoint.post(look));
+  CHECK(co_await post_until_known(endpoint, look));
   const Time latest = worker.now() + kHangs;
   while (!tried && worker.now() < latest) co_await worker.sleep_for(microseconds(100));
   Op again = Op::read(at(0), seen.later, Purpose::verify);
-  CHECK(co_await endpoint.post(again));
+  CHECK(co_await post_until_known(endpoint, again));
 }
 
 TEST_P(Conformance, AMemberThatIsRemovedWhileItLivesCanDoNothingAndKnowsWhatItDid) {

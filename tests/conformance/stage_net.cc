@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -117,7 +118,8 @@ class NetStage final : public Stage {
   void set_victim(Victim victim) override { victim_ = std::move(victim); }
 
   bool can(Can what) const override {
-    const bool tcp = network_.network == net::Network::tcp && geteuid() == 0;  // who may break connections
+    const bool tcp =
+        network_.network == net::Network::tcp && geteuid() == 0;  // who may break connections
     return what == Can::remove_the_living || tcp;
   }
   void break_memory() override {
@@ -149,6 +151,7 @@ class NetStage final : public Stage {
   }
 
   [[noreturn]] void be_memory_node(int tell) const {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that ends in a CHECK must not leave it behind
     memnode::Config config;
     config.shape.members = nodes_;
     config.shape.endpoints = 1;
