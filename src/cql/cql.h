@@ -182,6 +182,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Task<Result<bool>> leave_early(Record& record, Waiting& waiting, Mode mode, Timestamp asked);
   Task<void> pass_over_the_dead(GrantKey mine);
   Task<Result<std::optional<Hold>>> mark_one_of_the_dead(const GrantKey& mine);
+  Task<Result<void>> look_at_queue(const GrantKey& wait, std::span<std::uint64_t> queue);
   Task<Result<bool>> sees_only_readers_ahead(const GrantKey& key);
   Task<Result<void>> leave_for(Record& record, Hold place, Op* mark, std::optional<Outstanding>& busy);
   bool only_readers_ahead(std::span<const std::uint64_t> queue, Epoch epoch, Ticket place) const;
@@ -211,7 +212,8 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   void watch(Record& record, Waiting& waiting);
   Task<void> watch_over(Record& record, Waiting& waiting);
   Task<Result<Header>> look_at_era(GrantKey key);
-  bool take_turn(Waiting& waiting, const Header& seen);
+  Task<void> look_for_turn(GrantKey key);
+  bool take_turn(const GrantKey& key, const Header& seen);
   Duration first_look() const { return {std::max<std::int64_t>(options_.patience.ns / 2, 1)}; }
   Task<void> watch_again();
   bool somebody_failed() const;

@@ -68,12 +68,19 @@ Task<Result<bool>> CqlLock::leave_early(Record& record, Waiting& waiting, Mode m
 
 Task<Result<bool>> CqlLock::sees_only_readers_ahead(const GrantKey& key) {
   ScratchWords queue{frames(), shape_.queue_words()};
-  Op look = Op::read(key.lock, queue.words(), Purpose::release);
+  const Result<void> seen = co_await look_at_queue(key, queue.words());
+  if (seen) co_return only_readers_ahead(queue.words(), key.era.epoch, key.ticket);
+  if (seen.error() == Errc::outcome_unknown) co_return false;  // of a READ: no harm was done
+  co_return Failure{seen.error()};
+}
+
+// The queue of the era of this wait.
+Task<Result<void>> CqlLock::look_at_queue(const GrantKey& wait, std::span<std::uint64_t> queue) {
+  Op look = Op::read(wait.lock, queue, Purpose::release);
+  look.incarnation = wait.era.mn_incarnation;
   const Result<void> posted = co_await endpoint_.post(look);
-  if (posted) co_return only_readers_ahead(queue.words(), key.era.epoch, key.ticket);
-  const Result<void> settled = co_await settle(key.lock, posted.error());
-  if (settled.error() == Errc::outcome_unknown) co_return false;  // of a READ: no harm was done
-  co_return Failure{settled.error()};
+  if (posted) co_return posted;
+  co_return co_await settle(wait.lock, posted.error());
 }
 
 // Ends the place of a writer. `mark`: its entry is to be marked; without one it has been. `busy` ends with the FAA: until
@@ -109,21 +116,26 @@ Task<void> CqlLock::pass_over_the_dead(GrantKey mine) {
 
 // The place of the one that is marked now; nothing: there is none that could be passed over.
 Task<Result<std::optional<Hold>>> CqlLock::mark_one_of_the_dead(const GrantKey& mine) {
-  ScratchWords queue{frames(), shape_.queue_words()};
-  Op look = Op::read(mine.lock, queue.words(), Purpose::refetch);
-  look.incarnation = mine.era.mn_incarnation;
-  const Result<void> posted = co_await endpoint_.post(look);
-  if (!posted) co_return Failure{(co_await settle(mine.lock, posted.error())).error()};
+  ScratchWords before{frames(), shape_.queue_words()};
+  const Result<void> seen = co_await look_at_queue(mine, before.words());
+  if (!seen) co_return Failure{seen.error()};
   // After the READ: whoever had written an entry by then was in the view before, and is not there now only if it was removed.
   const Result<void> refreshed = co_await self_.membership.refresh(endpoint_.worker());
   if (!refreshed) co_return Failure{refreshed.error()};
+  // An entry outlives its request. Nothing that the removed do takes effect any more, so another READ shows what they did last:
+  // a place ahead of this wait, and behind the head, has not been left.
+  ScratchWords queue{frames(), shape_.queue_words()};
+  const Result<void> seen_again = co_await look_at_queue(mine, queue.words());
+  if (!seen_again) co_return Failure{seen_again.error()};
   const Epoch epoch = mine.era.epoch;
   const Ticket head{shape_.header.decode(queue.words()[0]).ticket.value + 1};
   const QueueView ahead{options_.rules, shape_, queue.words(),
                         epoch,          head,   std::max(head, mine.ticket)};
   std::optional<Waiter> dead;
   ahead.for_each([&](const Waiter& w) {
+    const std::size_t entry = 1u + w.owner.value;
     if (w.mode == Mode::shared || w.worker == kNobody || owner_of(w) != nullptr) return;
+    if (queue.words()[entry] != before.words()[entry]) return;
     if (only_readers_ahead(queue.words(), epoch, w.ticket)) dead = w;
   });
   if (!dead) co_return std::nullopt;

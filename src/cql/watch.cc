@@ -8,7 +8,8 @@
 //
 //   The ticket stands still, and a member was ever removed, perhaps the one that everybody waits for (H33). It asks the
 //   members what the lock waits for, and a reset follows only if no living member holds the lock, has an operation on it
-//   under way, or is about to hand it over, twice in a row (H19).
+//   under way, or is about to hand it over, twice in a row (H19). A member that is asked, and waits itself, looks at once
+//   whether its turn has come, however long it meant to wait before its next look.
 //
 // Where a living member holds the lock, and may hold it for long, the places of writers that have died waiting are passed
 // over (leave.cc).
@@ -99,9 +100,14 @@ std::uint8_t CqlLock::part_in(Record& record, const Era& era) {
 void CqlLock::on_inquiry(EndpointId from, const RoundMessage& inquiry) {
   const member::Member& self = self_.membership.self();
   if (inquiry.asked != self.incarnation || self_.requests.closed()) return;
+  const RecordUse record{self_.requests, inquiry.lock};
+  const std::optional<GrantKey> wait = self_.requests.change(*record, [](const Record& r) {
+    return r.waiting != nullptr ? std::optional{r.waiting->key} : std::nullopt;
+  });
+  if (wait) behind_.spawn(look_for_turn(*wait));
   RoundMessage reply = inquiry;
   reply.kind = MessageKind::reply;
-  reply.part = part_in(*RecordUse{self_.requests, inquiry.lock}, inquiry.era);
+  reply.part = part_in(*record, inquiry.era);
   if (from == endpoint_.id()) {
     on_answer(reply);
   } else {
@@ -143,15 +149,16 @@ Task<void> CqlLock::watch_over(Record& record, Waiting& waiting) {
   Worker& worker = endpoint_.worker();
   Waiting::Watch& watch = waiting.watch;
   Duration pause = first_look();
+  bool was_unwanted = false;
   // A holder lives, and will move this ticket, unless another member is removed: that may have been the holder.
   std::optional<std::pair<Ticket, std::uint64_t>> held_at;
   for (;;) {
     co_await worker.sleep_for(watch.next - worker.now());
     pause = std::min(pause + pause, options_.patience * kLooksApartMax);
     self_.requests.change(record, [&](const Record& r) {
-      if (!r.unwanted) return;
-      Requests::wake_to_leave(waiting);
-      pause = first_look();
+      if (r.unwanted) Requests::wake_to_leave(waiting);
+      if (r.unwanted && !was_unwanted) pause = first_look();
+      was_unwanted = r.unwanted;
     });
     watch.next = worker.now() + pause;
     const Result<Header> seen = co_await look_at_era(waiting.key);
@@ -166,7 +173,7 @@ Task<void> CqlLock::watch_over(Record& record, Waiting& waiting) {
       if (!looked) co_return;
       continue;
     }
-    if (take_turn(waiting, *seen)) co_return;
+    if (take_turn(waiting.key, *seen)) co_return;
     const std::pair now{seen->ticket, self_.membership.known().removals};
     if (!stands_still || !somebody_failed() || held_at == now) continue;
     const Result<std::uint8_t> part = co_await inquire(record, waiting.key.era);
@@ -196,13 +203,24 @@ Task<Result<Header>> CqlLock::look_at_era(GrantKey key) {
   co_return Failure{settled.error()};
 }
 
+// A client of this member waits, perhaps one of another worker.
+Task<void> CqlLock::look_for_turn(GrantKey key) {
+  const Result<Header> seen = co_await look_at_era(key);
+  if (seen) take_turn(key, *seen);
+}
+
 // Each request leaves once, and nobody from behind leaves before it. So if as many have left as its ticket says, none is
 // ahead of it; and if no writer is in the queue none was ahead of a reader, whoever comes after it. True: the wait is over.
-bool CqlLock::take_turn(Waiting& waiting, const Header& seen) {
-  const bool is_its_turn =
-      seen.ticket >= waiting.key.ticket || (waiting.mode == Mode::shared && seen.wcnt == 0);
-  if (!is_its_turn || !options_.rules.first_takes_turn) return false;
+bool CqlLock::take_turn(const GrantKey& key, const Header& seen) {
+  if (seen.epoch != key.era.epoch || seen.reset_id != ResetId{0}) return false;
+  if (!options_.rules.first_takes_turn) return false;
   const std::lock_guard guard{self_.requests.mutex()};
+  const Record* record = self_.requests.find(key.lock);
+  if (record == nullptr || record->waiting == nullptr || record->waiting->key != key) return false;
+  Waiting& waiting = *record->waiting;
+  const bool is_its_turn =
+      seen.ticket >= key.ticket || (waiting.mode == Mode::shared && seen.wcnt == 0);
+  if (!is_its_turn) return false;
   if (waiting.become(Waiting::State::granted)) waiting.worker->make_ready(waiting.coroutine);
   return true;
 }

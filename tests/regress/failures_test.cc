@@ -172,6 +172,34 @@ TEST(Regress, ALongHoldAfterSomebodysDeathIsNotReset) {
   }
 }
 
+// A grant is lost, or late, for as long as two compute nodes do not hear each other. The one that it was for does not look
+// for long yet; another one looks, asks, and must not take the lock for nobody's.
+TEST(Regress, AGrantThatIsLateAfterSomebodysDeathIsNoReasonForAReset) {
+  Cluster cluster{4};
+  cluster.crash(3);
+  cluster.run(milliseconds(20));
+  Visit holder, first, second;
+  const auto visits = [&](std::uint32_t i, Duration stay, Visit& seen) {
+    Cluster::Node& node = cluster.nodes[i];
+    cluster.start(
+        i, visit(node.endpoint->worker(), *node.client, kLock, Mode::exclusive, stay, seen));
+  };
+  visits(0, milliseconds(40), holder);
+  cluster.run(microseconds(50));
+  visits(1, milliseconds(20), first);
+  cluster.run(milliseconds(30));
+  cluster.engine.cut(sim::Party{1}, sim::Party{2});
+  while (!holder.left) ASSERT_TRUE(cluster.engine.step());
+  visits(2, {}, second);
+  cluster.run(milliseconds(5));
+  EXPECT_TRUE(first.entered) << "asked, it looks at once";
+  EXPECT_FALSE(first.left || second.entered);
+  cluster.engine.heal();
+  cluster.run(milliseconds(40));
+  EXPECT_TRUE(second.left);
+  EXPECT_EQ(resets(cluster), 0u);
+}
+
 Task<void> visit_often(Worker& worker, LockClient& lock, Mode mode, int times, int& done) {
   for (int i = 0; i < times; ++i) {
     const Result<Hold> hold = co_await lock.acquire(kLock, mode);
@@ -274,6 +302,34 @@ TEST_F(AbandonedPlace, AWriterThatGaveUpBeforeAReaderThatDiedWithoutAnEntryLeave
   EXPECT_EQ(outcome, Errc::timed_out);
   start(3, Mode::shared, {}, reader);
   expect_that_all_goes_on();
+}
+
+// Its entry is still there after it has had the lock and released it. Whoever passes over the dead may have seen the entry
+// before, and hears of the death only afterwards.
+TEST_F(AbandonedPlace, AWriterThatDiedAfterItsReleaseIsNotPassedOver) {
+  cluster.crash(4);
+  cluster.run(milliseconds(200));
+  Visit reads, left, stays, next;
+  start(0, Mode::shared, milliseconds(3), reads);
+  cluster.run(microseconds(50));
+  start(1, Mode::exclusive, microseconds(100), left);
+  cluster.run(microseconds(50));
+  start(2, Mode::exclusive, milliseconds(100), stays);
+  const auto looks = [&] { return cluster.nodes[2].endpoint->counts().of(Purpose::release); };
+  while (looks() == 0) ASSERT_TRUE(cluster.engine.step());
+  cluster.engine.cut(sim::kCoordinator, sim::Party{3});  // it has looked, and waits for the view
+  while (!stays.entered) ASSERT_TRUE(cluster.engine.step());
+  EXPECT_TRUE(left.left);
+  cluster.run(microseconds(50));
+  cluster.members.leave(cluster.nodes[1].membership->self(), false);
+  cluster.crash(1);
+  cluster.run(microseconds(200));
+  cluster.engine.heal();
+  cluster.run(milliseconds(1));
+  start(3, Mode::exclusive, {}, next);
+  cluster.run(milliseconds(1));
+  EXPECT_TRUE(!stays.left && !next.entered);
+  EXPECT_EQ(header().wcnt, 2u) << "the one that holds the lock, and the one that waits";
 }
 
 Header header_in(Cluster& cluster) {
