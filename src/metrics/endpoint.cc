@@ -2,6 +2,7 @@
 
 #if DECLOCK_PROMETHEUS
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <prometheus/collectable.h>
@@ -13,6 +14,7 @@
 
 #include <atomic>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include "wire/socket.h"
@@ -83,8 +85,8 @@ Result<wire::HostPort, std::string> try_listening(const wire::HostPort& at) {
   return wire::HostPort{host, at.port};
 }
 
-// Threads that are made meanwhile block all signals; and the server, which ignores SIGPIPE for the whole process, does
-// not need that: it asks for no signal where it sends.
+// Threads that are made meanwhile block all signals; and the server, each of whose threads begins by ignoring SIGPIPE for the
+// whole process, does not need that: it asks for no signal where it sends.
 class QuietSignals {
  public:
   QuietSignals() {
@@ -120,6 +122,21 @@ struct Endpoint::Server {
     exposer->RegisterCollectable(collector);
     const std::vector<int> ports = exposer->GetListeningPorts();
     if (!ports.empty()) at.port = static_cast<std::uint16_t>(ports.front());
+    await_threads();
+  }
+
+  // One accepts, another answers: once it has, both have begun.
+  void await_threads() const {
+    const Result<int, std::string> asks = wire::connect_to(at);
+    if (!asks) return;
+    constexpr std::string_view kNothing = "GET / HTTP/1.0\r\n\r\n";
+    constexpr timeval kLong{.tv_sec = 5, .tv_usec = 0};
+    char answer = 0;
+    fcntl(*asks, F_SETFL, 0);  // it blocks
+    setsockopt(*asks, SOL_SOCKET, SO_RCVTIMEO, &kLong, sizeof kLong);
+    if (send(*asks, kNothing.data(), kNothing.size(), MSG_NOSIGNAL) > 0)
+      (void)recv(*asks, &answer, 1, 0);
+    close(*asks);
   }
 
   // Its listener looks every two seconds whether it should end, or when somebody comes: somebody comes.

@@ -36,5 +36,23 @@ TEST(Port, WhoIsDestroyedBetweenBeingWokenAndGoingOnIsForgotten) {
   worker.set_port(nullptr);
 }
 
+// A view may be older than a message: who sent it may even have died before this port ever hears of it.
+TEST(Port, ThanksForSomebodyWhoIsNotKnownDoNotKeepAWorkerAwake) {
+  NobodyAnswers switchboard;
+  NetWorker worker{Prng{1, 1}, [](Time) {}};
+  auto transport = open_transport({Network::tcp}, "127.0.0.1");
+  ASSERT_TRUE(transport) << transport.error();
+  Port port{{}, std::move(*transport), worker, switchboard};
+  Packet second{};
+  second.sender = PeerId{.slot = Slot{3}, .incarnation = 1, .worker = 0};
+  second.number = 2;  // the first is missing: its sender should hear that at once
+  Blob blob = "p";
+  blob.append(reinterpret_cast<const char*>(&second), sizeof second);
+  ASSERT_TRUE(port.accept(second.sender, blob));
+  EXPECT_TRUE(port.anything_unsent());
+  port.poll();
+  EXPECT_FALSE(port.anything_unsent());
+}
+
 }  // namespace
 }  // namespace declock::net

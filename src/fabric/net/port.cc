@@ -295,7 +295,9 @@ const Address* Port::address_of(const PeerId& to) const {
 
 bool Port::transmit(const PeerId& to, Packet& packet) {
   const Address* address = address_of(to);
-  if (address == nullptr) return false;
+  // It counts as lost, and whoever is not thanked sends again. To try until the address is known would never end if the
+  // peer has died meanwhile.
+  if (address == nullptr) return true;
   packet.cookie = address->cookie;
   return transport_->send(to, address->blob, packet);
 }
