@@ -182,6 +182,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Task<Result<bool>> leave_early(Record& record, Waiting& waiting, Mode mode, Timestamp asked);
   Task<void> pass_over_the_dead(GrantKey mine);
   Task<Result<std::optional<Hold>>> mark_one_of_the_dead(const GrantKey& mine);
+  void reset_if_unknown(const GrantKey& mine, Errc error);
   Task<Result<void>> look_at_queue(const GrantKey& wait, std::span<std::uint64_t> queue);
   Task<Result<bool>> sees_only_readers_ahead(const GrantKey& key);
   Task<Result<void>> leave_for(Record& record, Hold place, Op* mark, std::optional<Outstanding>& busy);

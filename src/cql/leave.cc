@@ -108,10 +108,16 @@ Task<void> CqlLock::pass_over_the_dead(GrantKey mine) {
     const Result<std::optional<Hold>> place = co_await mark_one_of_the_dead(mine);
     if (!place || !*place) co_return;
     const Result<void> left = co_await leave_for(*record, **place, nullptr, busy);
-    if (!left && left.error() == Errc::outcome_unknown)
-      behind_.spawn(reset_now(mine.lock, mine.era.epoch));
-    if (!left) co_return;
+    if (!left) {
+      reset_if_unknown(mine, left.error());
+      co_return;
+    }
   }
+}
+
+// Its entry may say that a place was left that was not, or it was left and the lock handed to nobody.
+void CqlLock::reset_if_unknown(const GrantKey& mine, Errc error) {
+  if (error == Errc::outcome_unknown) behind_.spawn(reset_now(mine.lock, mine.era.epoch));
 }
 
 // The place of the one that is marked now; nothing: there is none that could be passed over.
@@ -146,7 +152,11 @@ Task<Result<std::optional<Hold>>> CqlLock::mark_one_of_the_dead(const GrantKey& 
                              Purpose::refetch);
   mark.incarnation = mine.era.mn_incarnation;
   const Result<void> marked = co_await endpoint_.post(mark);
-  if (!marked) co_return Failure{(co_await settle(mine.lock, marked.error())).error()};
+  if (!marked) {
+    const Result<void> settled = co_await settle(mine.lock, marked.error());
+    reset_if_unknown(mine, settled.error());
+    co_return Failure{settled.error()};
+  }
   if (mark.old != mark.expected) co_return std::nullopt;  // somebody else has, and goes on
   co_return Hold{.lock = mine.lock,
                  .mode = Mode::exclusive,
