@@ -3,6 +3,10 @@
  * Functions that can fail return 0 or a code of enum declock_error; declock_strerror() says it in words, and
  * declock_error_message() what was wrong with the last call of this thread that failed.
  *
+ * Memory is named by the number of its memory node and an offset. The upper 16 bits of an offset say which incarnation of the
+ * memory node gave it: add to it, compare it, pass it on, and do not take it apart. Once the memory node has restarted the
+ * offset is refused for ever (DECLOCK_MN_RESTARTED).
+ *
  * Thread-safety: every function may be called from any thread at any time, but declock_close() and declock_mutex_free()
  * only when no other thread uses what they end. In the child of a fork() calls are refused (closed).
  */
@@ -78,11 +82,13 @@ DECLOCK_C_EXPORT int declock_unlock_shared(declock_mutex* mutex);
 /* Of the exclusive holder. */
 DECLOCK_C_EXPORT int declock_token_of(declock_mutex* mutex, declock_token* token);
 
-/* Memory by its name; made, and zeroed, when it is first asked for. */
+/* Memory by its name; made, and zeroed, when it is first asked for. DECLOCK_UNAVAILABLE also: its memory node has restarted
+ * more often than an offset can say, 65535 times. */
 DECLOCK_C_EXPORT int declock_allocate(declock_cluster* cluster, uint16_t mn, const char* name,
                                       uint64_t bytes, uint64_t* offset);
 DECLOCK_C_EXPORT uint64_t declock_lock_bytes(const declock_cluster* cluster);
-/* Words of 8 bytes, at an offset that is a multiple of 8. */
+/* Words of 8 bytes, at an offset that is a multiple of 8. After DECLOCK_OUTCOME_UNKNOWN they may have been written or not; after
+ * any other error they were certainly not. */
 DECLOCK_C_EXPORT int declock_read(declock_cluster* cluster, uint16_t mn, uint64_t offset,
                                   uint64_t* words, size_t count);
 DECLOCK_C_EXPORT int declock_write(declock_cluster* cluster, uint16_t mn, uint64_t offset,

@@ -122,7 +122,8 @@ class DECLOCK_EXPORT Cluster {
 
   // Memory, one word of 8 bytes at a time, aligned; several are not read or written in one step: hold a lock. Errors:
   // evicted, mn_restarted, closed, invalid_argument: an odd address, or one outside of the memory; then nothing was
-  // written. outcome_unknown, of write(): this process was evicted meanwhile, and whether it wrote is not known.
+  // written. outcome_unknown, of write(): this process was evicted, or the memory node restarted, meanwhile, and whether
+  // the words were written before is not known.
   Result<void> read(RemoteAddr from, std::span<std::uint64_t> words);
   Result<void> write(RemoteAddr to, std::span<const std::uint64_t> words);
 

@@ -1,6 +1,8 @@
 // The C functions: handles around the C++ classes. No exception leaves them.
 #include "declock/c.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <exception>
 #include <new>
@@ -45,6 +47,7 @@ int null_pointer() {
 // C programs have an address as a memory node's number and 64 bits: 48 of the offset, and on top of them 16 of the
 // incarnation that gave it.
 constexpr unsigned kOffsetBits = 48;
+constexpr unsigned kIncarnationBits = 64 - kOffsetBits;
 std::uint64_t packed(const RemoteAddr& addr) {
   return addr.offset | std::uint64_t{addr.mn_incarnation} << kOffsetBits;
 }
@@ -210,6 +213,11 @@ int declock_allocate(declock_cluster* cluster, uint16_t mn, const char* name, ui
   return guarded([&] {
     const auto memory = cluster->cluster.allocate(name, bytes, MnId{mn});
     if (!memory) return fail(memory.error());
+    if (memory->mn_incarnation >> kIncarnationBits != 0)
+      return fail(Error{
+          Errc::unavailable,
+          fmt::format("memory node {} has restarted {} times; offsets for C say which time in 16 bits",
+                      mn, memory->mn_incarnation - 1)});
     *offset = packed(*memory);
     return 0;
   });

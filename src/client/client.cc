@@ -1,8 +1,11 @@
 #include "declock/client.h"
 
-#include <new>
+#include <fmt/format.h>
 
-#include "base/check.h"
+#include <cstdlib>
+#include <new>
+#include <string_view>
+
 #include "client/core.h"
 
 namespace declock {
@@ -42,6 +45,22 @@ Task<T> operate(Lane& lane, Work work) {
 template <class T>
 Task<T> refuse(Errc why) {
   co_return Failure{why};
+}
+
+// Misuse ends the program.
+[[noreturn]] void misused(std::string_view how) {
+  fmt::print(stderr, "declock: {}\n", how);
+  std::abort();
+}
+
+void need_lock(const Guard& guard) {
+  if (!guard.owns_lock())
+    misused("a Guard was used that holds no lock: it was released, or moved from");
+}
+
+void need_run(const Lane& lane) {
+  if (!lane.worker.is_run_here())
+    misused("a Client, or a Guard of it, was used outside of its run(): call it in a coroutine there");
 }
 
 }  // namespace
@@ -91,11 +110,11 @@ void Guard::unlock_behind() noexcept {
 }
 
 Task<Result<void>> Guard::release(RemoteAddr to, std::span<const std::uint64_t> words) {
-  CHECK(owns_lock());
+  need_lock(*this);
   const std::shared_ptr<Core> core = std::move(core_);
   core_ = nullptr;
   if (core->is_closed()) return refuse<Result<void>>(Errc::closed);
-  CHECK(lane_->worker.is_run_here());
+  need_run(*lane_);
   const Errc bad = words.empty() ? Errc::ok : core->check(to, words.size());
   return operate<Result<void>>(
       *lane_, [lock = lock_, held = held(), to, words, bad](Lane& lane) -> Task<Result<void>> {
@@ -109,30 +128,30 @@ Task<Result<void>> Guard::release(RemoteAddr to, std::span<const std::uint64_t> 
 }
 
 Task<Result<void>> Guard::start_read(RemoteAddr from, std::span<std::uint64_t> words) {
-  CHECK(owns_lock());
+  need_lock(*this);
   const Errc bad = core_->check(from, words.size());
   if (bad != Errc::ok) return refuse<Result<void>>(bad);
-  CHECK(lane_->worker.is_run_here());
-  // Another memory node has incarnations of its own.
-  const std::uint32_t incarnation = from.mn == lock_.at.mn ? held().hold.mn_incarnation : 0;
-  return operate<Result<void>>(*lane_,
-                               [=](Lane& lane) { return Lane::read(lane, from, words, incarnation); });
+  need_run(*lane_);
+  return operate<Result<void>>(*lane_, [from, words, hold = held().hold](Lane& lane) {
+    return Lane::read(lane, from, words, hold);
+  });
 }
 
 Task<Result<void>> Guard::start_write(RemoteAddr to, std::span<const std::uint64_t> words) {
-  CHECK(owns_lock());
+  need_lock(*this);
   const Errc bad = core_->check(to, words.size());
   if (bad != Errc::ok) return refuse<Result<void>>(bad);
-  CHECK(lane_->worker.is_run_here());
-  const std::uint32_t incarnation = to.mn == lock_.at.mn ? held().hold.mn_incarnation : 0;
-  return operate<Result<void>>(*lane_,
-                               [=](Lane& lane) { return Lane::write(lane, to, words, incarnation); });
+  need_run(*lane_);
+  return operate<Result<void>>(*lane_, [to, words, hold = held().hold](Lane& lane) {
+    return Lane::write(lane, to, words, hold);
+  });
 }
 
 Task<Result<Token>> Guard::start_token() {
-  CHECK(owns_lock() && mode() == Mode::exclusive);
+  need_lock(*this);
+  if (mode() != Mode::exclusive) misused("a Guard was asked for a token, but it holds its lock shared");
   if (core_->is_closed()) return refuse<Result<Token>>(Errc::closed);
-  CHECK(lane_->worker.is_run_here());
+  need_run(*lane_);
   return operate<Result<Token>>(*lane_,
                                 [hold = held().hold](Lane& lane) { return Lane::token(lane, hold); });
 }
@@ -240,7 +259,7 @@ Task<Result<Guard>> Client::start_lock(Request request) {
   Errc bad = core_->check(request.lock);
   if (bad == Errc::ok && !request.words.empty()) bad = core_->check(request.from, request.words.size());
   if (bad != Errc::ok) return refuse<Result<Guard>>(bad);
-  CHECK(lane_->worker.is_run_here());
+  need_run(*lane_);
   client::Wanted wanted{.lock = request.lock,
                         .mode = request.mode,
                         .patience = static_cast<client::Wanted::Patience>(request.patience),
@@ -258,15 +277,15 @@ Task<Result<Guard>> Client::start_lock(Request request) {
 Task<Result<void>> Client::start_read(RemoteAddr from, std::span<std::uint64_t> words) {
   const Errc bad = core_->check(from, words.size());
   if (bad != Errc::ok) return refuse<Result<void>>(bad);
-  CHECK(lane_->worker.is_run_here());
-  return operate<Result<void>>(*lane_, [=](Lane& lane) { return Lane::read(lane, from, words, 0); });
+  need_run(*lane_);
+  return operate<Result<void>>(*lane_, [=](Lane& lane) { return Lane::read(lane, from, words, {}); });
 }
 
 Task<Result<void>> Client::start_write(RemoteAddr to, std::span<const std::uint64_t> words) {
   const Errc bad = core_->check(to, words.size());
   if (bad != Errc::ok) return refuse<Result<void>>(bad);
-  CHECK(lane_->worker.is_run_here());
-  return operate<Result<void>>(*lane_, [=](Lane& lane) { return Lane::write(lane, to, words, 0); });
+  need_run(*lane_);
+  return operate<Result<void>>(*lane_, [=](Lane& lane) { return Lane::write(lane, to, words, {}); });
 }
 
 namespace {
@@ -286,7 +305,7 @@ Task<void> sleep_inside(Lane& lane, std::int64_t until_ns) {
 
 Task<void> Client::start_sleep(std::int64_t until_ns) {
   if (core_->is_closed()) return sleep_not(until_ns);
-  CHECK(lane_->worker.is_run_here());
+  need_run(*lane_);
   return sleep_inside(*lane_, until_ns);
 }
 

@@ -324,16 +324,16 @@ void Core::release_behind(const LockRef& lock, const Held& held) noexcept {
   run_on(lane.worker, [&lane, lock, held] { lane.release_behind(lock, held); });
 }
 
-Result<void> Core::read(RemoteAddr from, std::span<std::uint64_t> words, std::uint32_t incarnation) {
+Result<void> Core::read(RemoteAddr from, std::span<std::uint64_t> words) {
   const Errc bad = check(from, words.size());
   if (bad != Errc::ok) return Failure{bad};
-  return run([&](Lane& lane) { return Lane::read(lane, from, words, incarnation); });
+  return run([&](Lane& lane) { return Lane::read(lane, from, words, {}); });
 }
 
 Result<void> Core::write(RemoteAddr to, std::span<const std::uint64_t> words) {
   const Errc bad = check(to, words.size());
   if (bad != Errc::ok) return Failure{bad};
-  return run([&](Lane& lane) { return Lane::write(lane, to, words, 0); });
+  return run([&](Lane& lane) { return Lane::write(lane, to, words, {}); });
 }
 
 Result<Token> Core::token(const Hold& hold) {

@@ -69,7 +69,7 @@ class Core {
   Result<Held> acquire(const Wanted& wanted);
   Result<void> release(const LockRef& lock, const Held& held, Lane::Write write);
   void release_behind(const LockRef& lock, const Held& held) noexcept;
-  Result<void> read(RemoteAddr from, std::span<std::uint64_t> words, std::uint32_t incarnation = 0);
+  Result<void> read(RemoteAddr from, std::span<std::uint64_t> words);
   Result<void> write(RemoteAddr to, std::span<const std::uint64_t> words);
   Result<Token> token(const Hold& hold);
 

@@ -1,5 +1,6 @@
 #include "client/lane.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -32,6 +33,7 @@ void run_on(ThreadWorker& worker, std::function<void()> fn) {
 }
 
 std::optional<Held> Lane::acquire_at_once(const LockRef& lock, Mode mode, hier::HierLock& client) {
+  if (!core.is_current(lock.at)) return {};
   const bool timed = recorder.times_this_one();
   const Time called = timed ? worker.now() : Time{};
   Held held;
@@ -51,6 +53,18 @@ bool Lane::is_behind(MnId mn) const {
 std::uint32_t Lane::incarnation_of(RemoteAddr addr) {
   core.meet(addr.mn, membership.known().incarnation(addr.mn));
   return core.incarnation_of(addr);
+}
+
+Result<std::uint32_t> Lane::incarnation_under(const std::optional<Hold>& hold, RemoteAddr addr) {
+  const std::uint32_t meant = incarnation_of(addr);
+  if (!hold) return meant;
+  // The lock's memory node has restarted: somebody else may hold the lock by now, wherever the memory lies.
+  const MnId mn = hold->lock.mn;
+  const std::uint32_t last =
+      std::max({endpoint.incarnation(mn), membership.known().incarnation(mn), core.meant(mn)});
+  const bool is_void = last > hold->mn_incarnation;
+  if (is_void || (addr.mn == mn && meant != hold->mn_incarnation)) return Failure{Errc::mn_restarted};
+  return meant;
 }
 
 Task<Result<Held>> Lane::acquire(Lane& lane, Wanted wanted, hier::HierLock& client) {
@@ -82,10 +96,7 @@ Task<Result<Held>> Lane::acquire(Lane& lane, Wanted wanted, hier::HierLock& clie
   if (meant != 0 && meant != hold->mn_incarnation) {
     error = Errc::mn_restarted;
   } else if (!wanted.words.empty() && !(along && hold->object_read)) {
-    // Another memory node has incarnations of its own.
-    const bool same = wanted.from.mn == wanted.lock.at.mn;
-    const Result<void> done =
-        co_await read(lane, wanted.from, wanted.words, same ? hold->mn_incarnation : 0);
+    const Result<void> done = co_await read(lane, wanted.from, wanted.words, *hold);
     if (!done) error = done.error();
   }
   if (error == Errc::ok) co_return held;
@@ -134,10 +145,11 @@ Task<Result<void>> Lane::release(Lane& lane, LockRef lock, Held held, Write writ
   lane.recorder.release_begins(lock, held, began_ns);
   const bool same_mn = !write.words.empty() && write.to.mn == lock.at.mn;
   Result<void> written;
-  if (same_mn && lane.incarnation_of(write.to) != held.hold.mn_incarnation) {
-    written = Failure{Errc::mn_restarted};
-  } else if (!write.words.empty() && !same_mn) {
-    written = co_await Lane::write(lane, write.to, write.words, 0);
+  if (same_mn) {
+    const Result<std::uint32_t> meant = lane.incarnation_under(held.hold, write.to);
+    if (!meant) written = Failure{meant.error()};
+  } else if (!write.words.empty()) {
+    written = co_await Lane::write(lane, write.to, write.words, held.hold);
   }
   Op store = Op::write(write.to, write.words, Purpose::data);
   store.incarnation = held.hold.mn_incarnation;
@@ -160,22 +172,22 @@ Task<void> Lane::release_alone(Lane& lane, LockRef lock, Held held) {
 }
 
 Task<Result<void>> Lane::read(Lane& lane, RemoteAddr from, std::span<std::uint64_t> words,
-                              std::uint32_t incarnation) {
-  const std::uint32_t meant = lane.incarnation_of(from);
-  if (incarnation != 0 && incarnation != meant) co_return Failure{Errc::mn_restarted};
+                              std::optional<Hold> under) {
+  const Result<std::uint32_t> meant = lane.incarnation_under(under, from);
+  if (!meant) co_return Failure{meant.error()};
   if (lane.is_behind(from.mn)) (void)co_await lane.endpoint.reconnect(from.mn);
   Op look = Op::read(from, words, Purpose::data);
-  look.incarnation = meant;
+  look.incarnation = *meant;
   co_return co_await post_until_known(lane.endpoint, look);
 }
 
 Task<Result<void>> Lane::write(Lane& lane, RemoteAddr to, std::span<const std::uint64_t> words,
-                               std::uint32_t incarnation) {
-  const std::uint32_t meant = lane.incarnation_of(to);
-  if (incarnation != 0 && incarnation != meant) co_return Failure{Errc::mn_restarted};
+                               std::optional<Hold> under) {
+  const Result<std::uint32_t> meant = lane.incarnation_under(under, to);
+  if (!meant) co_return Failure{meant.error()};
   if (lane.is_behind(to.mn)) (void)co_await lane.endpoint.reconnect(to.mn);
   Op store = Op::write(to, words, Purpose::data);
-  store.incarnation = meant;
+  store.incarnation = *meant;
   co_return co_await post_until_known(lane.endpoint, store);
 }
 

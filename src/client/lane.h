@@ -75,11 +75,11 @@ struct Lane {
     behind.spawn(release_alone(*this, lock, held));
   }
 
-  // `incarnation`: of the memory node, that a hold is of; 0: there is none.
+  // `under`: the hold that protects the memory, if there is one.
   static Task<Result<void>> read(Lane& lane, RemoteAddr from, std::span<std::uint64_t> words,
-                                 std::uint32_t incarnation);
+                                 std::optional<Hold> under);
   static Task<Result<void>> write(Lane& lane, RemoteAddr to, std::span<const std::uint64_t> words,
-                                  std::uint32_t incarnation);
+                                  std::optional<Hold> under);
   static Task<Result<Token>> token(Lane& lane, Hold hold);
 
   // Of a client: its coroutines go on inside its run(), and nowhere else.
@@ -120,6 +120,8 @@ struct Lane {
  private:
   std::array<std::atomic<std::uint32_t>, kMns> waiting_{};  // by memory node
 
+  // The one that an operation on `addr` is meant for. mn_restarted: the hold is void, or does not protect this memory.
+  Result<std::uint32_t> incarnation_under(const std::optional<Hold>& hold, RemoteAddr addr);
   static Task<void> release_alone(Lane& lane, LockRef lock, Held held);
   static Task<Result<Hold>> wait(Lane& lane, const Wanted& wanted, hier::HierLock& client, Op* object);
 };

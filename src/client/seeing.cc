@@ -107,9 +107,8 @@ Task<void> Core::keep_reporting(Lane& lane, Core& core) {
     core.look_at_view();
     if (core.board_) {
       core.fill_report();
-      const Result<void> written =
-          co_await Lane::write(lane, place_of(*core.board_, core.node_->self().slot),
-                               words_of(core.report_), core.board_->mn_incarnation);
+      const Result<void> written = co_await Lane::write(
+          lane, place_of(*core.board_, core.node_->self().slot), words_of(core.report_), {});
       // Other memory lies there now; a process that is opened again finds the new board.
       if (!written) core.board_.reset();
     }
@@ -125,8 +124,8 @@ Result<std::vector<Report>, Error> Core::reports() {
   for (std::uint32_t slot = 0; slot < node_->members(); ++slot) {
     Report report;
     for (int tries = 0; tries < 3 && !report.is_whole(); ++tries) {
-      const Result<void> done = read(place_of(*board, Slot{static_cast<std::uint16_t>(slot)}),
-                                     words_of(report), board->mn_incarnation);
+      const Result<void> done =
+          read(place_of(*board, Slot{static_cast<std::uint16_t>(slot)}), words_of(report));
       if (!done)
         return Failure{Error{done.error(), fmt::format("the board: {}", to_string(done.error()))}};
       if (report.format == 0) break;

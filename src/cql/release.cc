@@ -27,6 +27,8 @@ Task<Result<void>> CqlLock::release(Hold hold, Op* object) {
     no_longer_held(*record, hold.ticket);
   }
   if (released || released.error() != Errc::outcome_unknown) co_return released;
+  if (hold.mn_incarnation != endpoint_.incarnation(hold.lock.mn))
+    co_return released;  // nothing is left to mend
   // Whether the FAA ran nobody knows; a reset makes the counts right.
   const Result<void> mended = co_await reset(*record);
   if (object != nullptr) co_return released;
@@ -55,9 +57,8 @@ Task<Result<void>> CqlLock::release_cql(Record& record, Hold hold, Op* object) {
     const Result<void> posted = co_await endpoint_.post(object, leave, look_now ? &look : nullptr);
     const Result<void> settled = posted ? posted : co_await settle(hold.lock, posted.error());
     no_longer_held(record, hold.ticket);
-    // Evicted meanwhile: the object may have been written all the same.
-    const bool unknown = object != nullptr && !posted && posted.error() == Errc::outcome_unknown &&
-                         settled.error() == Errc::evicted;
+    // Whatever has become of this compute node or the memory node meanwhile: the object may have been written before.
+    const bool unknown = object != nullptr && !posted && posted.error() == Errc::outcome_unknown;
     if (unknown) co_return Failure{Errc::outcome_unknown};
     if (!settled) co_return settled;
   }

@@ -69,8 +69,7 @@ Task<Result<void>> post_until_known(Endpoint& endpoint, Op& op) {
   const std::uint32_t meant_for = endpoint.incarnation(op.addr.mn);
   bool perhaps_done = false;  // by an earlier attempt
   const auto failed = [&](Errc error) {
-    const bool unknown = perhaps_done && error == Errc::evicted && op.kind != OpKind::read;
-    return Failure{unknown ? Errc::outcome_unknown : error};
+    return Failure{perhaps_done && op.kind != OpKind::read ? Errc::outcome_unknown : error};
   };
   for (;;) {  // ends: the connection is made again, or this compute node is evicted
     const Result<void> done = co_await endpoint.post(op);
@@ -79,7 +78,7 @@ Task<Result<void>> post_until_known(Endpoint& endpoint, Op& op) {
     perhaps_done = true;
     const Result<void> closed = co_await endpoint.reconnect(op.addr.mn);
     if (!closed) co_return failed(closed.error());
-    if (endpoint.incarnation(op.addr.mn) != meant_for) co_return Failure{Errc::mn_restarted};
+    if (endpoint.incarnation(op.addr.mn) != meant_for) co_return failed(Errc::mn_restarted);
   }
 }
 

@@ -185,9 +185,11 @@ Task<Result<void>> HierWorker::unlock(Hold hold, Op* object) {
   Result<void> released;
   if (leave.kind == LocalLocks::Leave::Kind::release) released = co_await give_back(leave, object);
   if (!written) co_return written;
-  // What was written stays so, although this compute node is evicted before it has released the lock.
-  if (wrote_first && !released && released.error() == Errc::evicted) co_return written;
-  co_return released;
+  if (released || !wrote_first) co_return released;
+  // What was written stays so, although this compute node is evicted before it has released the lock; and others may have
+  // seen it before the memory node restarted.
+  if (released.error() == Errc::evicted) co_return written;
+  co_return Failure{released.error() == Errc::mn_restarted ? Errc::outcome_unknown : released.error()};
 }
 
 Task<Result<void>> HierWorker::give_back(LocalLocks::Leave leave, Op* object) {

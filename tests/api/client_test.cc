@@ -139,6 +139,25 @@ TEST_F(ClientTest, AGuardMayBeDestroyedOutsideAndAfterItsClient) {
   mutex.unlock();
 }
 
+Task<Result<void>> unlock_twice(Client& client, LockRef lock) {
+  Guard guard = std::move(*co_await client.lock(lock));
+  (void)co_await guard.unlock();
+  co_return co_await guard.unlock();
+}
+
+Task<Result<Token>> token_of_reader(Client& client, LockRef lock) {
+  Guard guard = std::move(*co_await client.lock_shared(lock));
+  co_return co_await guard.token();
+}
+
+TEST_F(ClientTest, MisuseEndsTheProgramWithASentence) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // the child opens a cluster of its own
+  EXPECT_DEATH((void)client.run(unlock_twice(client, locks[2])), "a Guard was used that holds no lock");
+  EXPECT_DEATH((void)client.run(token_of_reader(client, locks[2])), "but it holds its lock shared");
+  Guard guard = std::move(*client.run(take(client, locks[2])));
+  EXPECT_DEATH((void)guard.unlock().operator co_await(), "used outside of its run");
+}
+
 TEST_F(ClientTest, AGuardMayOutliveTheCluster) {
   Result<Guard> kept = client.run(take(client, locks[2]));
   ASSERT_TRUE(kept);

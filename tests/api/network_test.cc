@@ -327,6 +327,37 @@ TEST_F(TcpCluster, AnAddressFromBeforeARestartIsRefusedForEver) {
   EXPECT_TRUE(cluster.close());
 }
 
+Task<Result<Guard>> take(Client& client, LockRef lock) {
+  co_return co_await client.lock(lock);
+}
+
+Task<Errc> write_under(Guard& guard, RemoteAddr to, std::uint64_t value) {
+  const Result<void> written = co_await guard.write(to, {&value, 1});
+  co_return written ? Errc::ok : written.error();
+}
+
+// The memory lies on another one, which has not.
+TEST_F(TcpCluster, AHoldThatARestartHasMadeVoidWritesNothingAnywhere) {
+  addresses_.push_back(start(1));
+  Cluster cluster = open(uri());
+  const RemoteAddr gone = *cluster.allocate("gone", 8, MnId{1});
+  const RemoteAddr data = *cluster.allocate("data", 8);
+  SharedMutex mutex = cluster.shared_mutex("lock", MnId{1});
+  Client client = std::move(*cluster.client());
+  Guard guard = std::move(*client.run(take(client, *cluster.named_lock("guarded", MnId{1}))));
+  mutex.lock();
+  std::uint64_t word = 666;
+  restart(1);
+  ASSERT_TRUE(soon([&] { return cluster.read(gone, {&word, 1}).error() == Errc::mn_restarted; }));
+  EXPECT_EQ(mutex.write_and_unlock(data, {&word, 1}).error(), Errc::mn_restarted);
+  ASSERT_TRUE(soon([&] { return client.run(write_under(guard, data, 666)) == Errc::mn_restarted; }));
+  word = 7;
+  EXPECT_TRUE(cluster.write(data, {&word, 1}));
+  EXPECT_EQ(client.run(write_under(guard, data, 666)), Errc::mn_restarted);
+  EXPECT_TRUE(cluster.read(data, {&word, 1}));
+  EXPECT_EQ(word, 7u);
+}
+
 // The lock lies where it lay, and its memory node has not restarted.
 TEST_F(TcpCluster, ALockIsNotTakenWithDataThatARestartHasTakenAway) {
   addresses_.push_back(start(1));

@@ -117,6 +117,11 @@ Task<void> write_and_release(Worker& worker, LockClient& lock, std::uint64_t val
   released = co_await lock.release(*hold, &write);
 }
 
+Task<void> write_alone(Endpoint& endpoint, std::uint64_t value, Result<void>& written) {
+  Op write = Op::write(kObject, {&value, 1}, Purpose::data);
+  written = co_await post_until_known(endpoint, write);
+}
+
 // Done, certainly not done, not known: a release that says `evicted` has written nothing.
 TEST(Regress, AReleaseWhoseWriteTookEffectIsDoneAlthoughItsNodeIsEvictedThen) {
   Cluster cluster;
@@ -137,6 +142,35 @@ TEST(Regress, AReleaseWhoseWriteTookEffectIsDoneAlthoughItsNodeIsEvictedThen) {
   EXPECT_TRUE(first.membership->evicted());
   EXPECT_TRUE(released || released.error() == Errc::outcome_unknown)
       << to_string(released.error()) << ", although it was written";
+}
+
+// The memory node forgets what it was told, but somebody may have read it before: nobody knows whether it was written.
+TEST(Regress, AWriteThatTookEffectBeforeItsMemoryNodeRestartedIsNotSaidToBeUndone) {
+  const auto outcome_of = [](const auto& make) {
+    Cluster cluster;
+    Cluster::Node& first = cluster.nodes[0];
+    Result<void> outcome = Failure{Errc::busy};
+    cluster.start(0, make(first, outcome));
+    const Time latest = cluster.engine.now() + milliseconds(1);
+    while (cluster.engine.memory(MnId{0}).load(kObject.offset) != 7) {
+      if (cluster.engine.now() > latest) return Errc::timed_out;
+      (void)cluster.engine.step();
+    }
+    cluster.engine.set_mishaps({.unknown_one_in = 1});
+    cluster.members.restart(MnId{0}, milliseconds(1));
+    cluster.run(microseconds(900));
+    cluster.engine.set_mishaps({});
+    cluster.run(milliseconds(30));
+    return outcome ? Errc::ok : outcome.error();
+  };
+  EXPECT_EQ(outcome_of([](Cluster::Node& node, Result<void>& outcome) {
+              return write_and_release(node.endpoint->worker(), *node.client, 7, outcome);
+            }),
+            Errc::outcome_unknown);
+  EXPECT_EQ(outcome_of([](Cluster::Node& node, Result<void>& outcome) {
+              return write_alone(*node.endpoint, 7, outcome);
+            }),
+            Errc::outcome_unknown);
 }
 
 std::uint64_t resets(Cluster& cluster) {
@@ -181,8 +215,7 @@ TEST(Regress, AGrantThatIsLateAfterSomebodysDeathIsNoReasonForAReset) {
   Visit holder, first, second;
   const auto visits = [&](std::uint32_t i, Duration stay, Visit& seen) {
     Cluster::Node& node = cluster.nodes[i];
-    cluster.start(
-        i, visit(node.endpoint->worker(), *node.client, kLock, Mode::exclusive, stay, seen));
+    cluster.start(i, visit(node.endpoint->worker(), *node.client, kLock, Mode::exclusive, stay, seen));
   };
   visits(0, milliseconds(40), holder);
   cluster.run(microseconds(50));
