@@ -9,7 +9,8 @@
 namespace declock::cql {
 
 CqlLock::AtOnce CqlLock::enter_at_once(RemoteAddr lock, Mode mode, Hold& hold, Waiting& waiting) {
-  constexpr std::uint32_t kIncarnation = 1;  // memory nodes do not restart here
+  const std::uint32_t incarnation =
+      endpoint_.incarnation(lock.mn);  // the only one: there is no network
   if (!at_once_ || self_.membership.evicted()) return {};
   std::uint64_t word = 0;
   {
@@ -19,15 +20,15 @@ CqlLock::AtOnce CqlLock::enter_at_once(RemoteAddr lock, Mode mode, Hold& hold, W
     last_at_once_ = &record;
     word = endpoint_.fetch_add_at_once(lock, shape_.header.acquire_delta(mode), Purpose::acquire);
     const Header found = shape_.header.decode(word);
-    const Verdict verdict = verdict_on(record, mode, found, kIncarnation);
+    const Verdict verdict = verdict_on(record, mode, found, incarnation);
     if (verdict == Verdict::held) {
       record.lone.emplace(mode);
-      fill(hold, lock, mode, found, kIncarnation);
+      fill(hold, lock, mode, found, incarnation);
       return {verdict, word};
     }
     record.entered = mode;  // a second request of this member must not follow (I4)
     if (verdict != Verdict::waits) return {verdict, word};
-    record.era = {found.epoch, kIncarnation};
+    record.era = {found.epoch, incarnation};
     waiting = {.key = {lock, record.era, found.end()}, .mode = mode, .worker = &endpoint_.worker()};
     record.waiting = &waiting;
     // Before anybody can see that it waits, and answer a reset for it (H6).

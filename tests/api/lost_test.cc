@@ -149,6 +149,30 @@ void lose_descriptors(bool reuse) {
   EXPECT_EQ(healthy.wait(), 0) << "somebody healthy was removed";
 }
 
+TEST(Lost, AForkedChildClosesNothingThatGotTheNumbersOfTheLibrary) {
+  const std::string uri = fresh_uri();
+  Child careless{[&] {
+    Cluster cluster = open(uri);
+    const int other = ::open("/dev/null", O_RDWR);
+    const std::string ours = shm::path_of("/dev/shm", name_in(uri));
+    std::vector<int> taken;
+    for (int number = 3; number < other; ++number) {
+      std::error_code none;
+      const auto file = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(number), none);
+      if (file == ours && dup2(other, number) == number) taken.push_back(number);
+    }
+    if (taken.empty()) return 1;
+    Child child{[&] {
+      for (const int number : taken) {
+        if (fcntl(number, F_GETFD) < 0) return 1;
+      }
+      return 0;
+    }};
+    return child.wait();
+  }};
+  EXPECT_EQ(careless.wait(), 0);
+}
+
 // The new handle has the slot, and the numbers, of the old one.
 TEST(Lost, AProcessThatOpensAgainBeforeItHasFoundOutLosesNothingNew) {
   const std::string uri = fresh_uri();
@@ -195,6 +219,32 @@ TEST(Lost, WhoClosesWithALockHeldIsRemovedAtOnce) {
   EXPECT_TRUE(wanted.try_lock_for(kLong));
   EXPECT_TRUE(wanted.unlock_checked());
   EXPECT_TRUE(second.close());
+}
+
+// Memory that was given out by a cluster of the same name, which is no more: other things lie there now.
+TEST(Lost, AddressesOfAClusterThatWasRemovedAreRefusedByTheNextOneOfItsName) {
+  const std::string uri = fresh_uri();
+  std::optional<Cluster> before = open(uri);
+  const LockRef old_lock = *before->named_lock("m");
+  const RemoteAddr old_data = *before->allocate("data", 8);
+  ASSERT_TRUE(before->close());  // and removes it
+  Cluster now = open(uri);
+  SharedMutex mutex = now.shared_mutex("m");
+  const RemoteAddr data = *now.allocate("data", 8);
+  ASSERT_EQ(data.offset, old_data.offset);
+  std::uint64_t word = 1;
+  EXPECT_EQ(now.write(old_data, {&word, 1}).error(), Errc::mn_restarted);
+  EXPECT_EQ(now.read(old_data, {&word, 1}).error(), Errc::mn_restarted);
+  SharedMutex old_mutex{now, old_lock};
+  EXPECT_EQ(code_of([&] { old_mutex.lock(); }), Errc::mn_restarted);
+  EXPECT_EQ(code_of([&] { (void)old_mutex.try_lock_for(kLong); }), Errc::mn_restarted);
+  EXPECT_EQ(code_of([&] { mutex.lock_and_read(old_data, {&word, 1}); }), Errc::mn_restarted);
+  mutex.lock();
+  EXPECT_EQ(mutex.write_and_unlock(old_data, {&word, 1}).error(), Errc::mn_restarted);
+  word = 77;
+  EXPECT_TRUE(now.read(data, {&word, 1}));
+  EXPECT_EQ(word, 0u) << "it was written";
+  EXPECT_TRUE(now.close());
 }
 
 // ---------------------------------------------------------------- forked children

@@ -89,6 +89,9 @@ class Cluster {
     return addr.mn.value < memory_.size() && addr.offset <= mn_bytes_ &&
            words <= (mn_bytes_ - addr.offset) / 8;
   }
+  // Of its memory: that of a cluster which was removed and made again has another one, all but surely. 16 bits, as C programs
+  // have them beside an offset; never 0.
+  std::uint32_t incarnation() const { return static_cast<std::uint32_t>(shape().cluster % 0xFFFF) + 1; }
   MemoryRoot& memory_root(MnId mn) const { return memories_[mn.value].root(); }
   std::atomic_ref<std::uint64_t> word(RemoteAddr addr) const {
     return std::atomic_ref{memory_[addr.mn.value][addr.offset / 8]};

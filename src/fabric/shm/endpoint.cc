@@ -13,6 +13,7 @@ ShmEndpoint::ShmEndpoint(const Cluster& cluster, std::uint32_t incarnation,
       self_{cluster.owner_of(id), static_cast<std::uint16_t>(id.value % cluster.shape().endpoints),
             incarnation},
       evicted_(evicted),
+      mn_incarnation_(cluster.incarnation()),
       mailbox_(cluster.mailbox(id)) {}
 
 Task<Result<void>> ShmEndpoint::reconnect(MnId) {
@@ -28,6 +29,10 @@ std::uint64_t ShmEndpoint::fetch_add_at_once(RemoteAddr addr, std::uint64_t delt
 void ShmEndpoint::ring(Doorbell& doorbell) {
   // Relaxed: who is told later finds out with its next operation.
   if (evicted_.load(std::memory_order_relaxed)) return doorbell.complete(Errc::evicted);
+  for (const Op* op : doorbell.ops()) {
+    if (op->incarnation != 0 && op->incarnation != mn_incarnation_)
+      return doorbell.complete(Errc::mn_restarted);
+  }
   for (Op* op : doorbell.ops()) perform(*op);
   doorbell.complete(Errc::ok);
 }

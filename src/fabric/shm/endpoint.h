@@ -18,8 +18,8 @@ class ShmEndpoint final : public Endpoint {
 
   bool has_masked_compare_swap() const override { return true; }
   bool completes_at_once() const override { return true; }
-  // The memory of a machine does not restart while processes on it live.
-  std::uint32_t incarnation(MnId) const override { return 1; }
+  // Memory of this machine does not restart while this process uses it.
+  std::uint32_t incarnation(MnId) const override { return mn_incarnation_; }
   Task<Result<void>> reconnect(MnId mn) override;
   std::uint64_t fetch_add_at_once(RemoteAddr addr, std::uint64_t delta, Purpose purpose) override;
 
@@ -40,6 +40,7 @@ class ShmEndpoint final : public Endpoint {
   const Cluster& cluster_;
   Sender self_;
   const std::atomic<bool>& evicted_;
+  const std::uint32_t mn_incarnation_;
   Mailbox& mailbox_;
   // For mailboxes that were full. Bounded: a receiver has at most one request per lock and client to be told about.
   struct Unsent {

@@ -18,7 +18,6 @@
 
 #include "base/check.h"
 #include "base/futex.h"
-#include "shm/names.h"
 
 namespace declock::member {
 namespace {
@@ -301,14 +300,11 @@ void ComputeNode::wake_others() const {
   }
 }
 
-namespace {
-
-Result<Node::Memory, std::string> as_memory(MnId mn, const Result<shm::Named, std::string>& named) {
+Result<Node::Memory, std::string> ComputeNode::as_memory(
+    MnId mn, const Result<shm::Named, std::string>& named) const {
   if (!named) return Failure{named.error()};
-  return Node::Memory{{mn, named->offset}, named->bytes, 1};
+  return Node::Memory{{mn, named->offset}, named->bytes, cluster_.incarnation()};
 }
-
-}  // namespace
 
 Result<Node::Memory, std::string> ComputeNode::allocate(MnId mn, const std::string& name,
                                                         std::uint64_t bytes, const std::string& use) {

@@ -20,6 +20,7 @@
 #include "member_shm/slot_lock.h"
 #include "shm/cluster.h"
 #include "shm/endpoint.h"
+#include "shm/names.h"
 
 namespace declock::member {
 
@@ -91,9 +92,11 @@ class ComputeNode final : public Node {
   Result<Memory, std::string> allocate(MnId mn, const std::string& name, std::uint64_t bytes,
                                        const std::string& use) override;
   Result<Memory, std::string> find(MnId mn, const std::string& name) override;
+  std::uint32_t meant(MnId) const override { return cluster_.incarnation(); }
 
  private:
   ComputeNode(shm::Cluster cluster, SlotLock lock, const Member& self, const Config& config);
+  Result<Memory, std::string> as_memory(MnId mn, const Result<shm::Named, std::string>& named) const;
   struct Watched;
   void watch();
   bool look_at(std::uint32_t slot, Watched& member, bool look_at_lock);

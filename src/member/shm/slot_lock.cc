@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,24 +20,35 @@ namespace {
 
 // The descriptors that a forked child has to close. For the whole process, as fork() is.
 struct Inherited {
+  struct File {
+    int descriptor;
+    struct stat file;  // a program may have opened another one under the number
+  };
   std::mutex mutex;
-  std::vector<int> descriptors;
+  std::vector<File> files;
 
   Inherited() {
     pthread_atfork([] { inherited().mutex.lock(); }, [] { inherited().mutex.unlock(); },
                    [] {
                      // The lock itself stays with the parent, who still has the description open.
-                     for (const int descriptor : inherited().descriptors) close(descriptor);
-                     inherited().descriptors.clear();
+                     for (const File& of_parent : inherited().files) close_if_same(of_parent);
+                     inherited().files.clear();
                      inherited().mutex.unlock();
                    });
   }
   // One of this number: if somebody else has closed it, another lock may have the same.
   bool erase(int descriptor) {
-    const auto found = std::find(descriptors.begin(), descriptors.end(), descriptor);
-    if (found == descriptors.end()) return false;
-    descriptors.erase(found);
+    const auto found = std::find_if(files.begin(), files.end(),
+                                    [&](const File& file) { return file.descriptor == descriptor; });
+    if (found == files.end()) return false;
+    files.erase(found);
     return true;
+  }
+  static void close_if_same(const File& of_parent) {
+    struct stat now {};
+    if (fstat(of_parent.descriptor, &now) == 0 && now.st_ino == of_parent.file.st_ino &&
+        now.st_dev == of_parent.file.st_dev)
+      close(of_parent.descriptor);
   }
   static Inherited& inherited() {
     static Inherited& all = *new Inherited;  // never ended: a cluster may be a static object
@@ -70,7 +82,8 @@ Result<SlotLock, std::string> SlotLock::open(const std::string& path) {
   const std::lock_guard guard{all.mutex};
   Descriptor descriptor{::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)};
   if (descriptor.number() < 0) return Failure{fmt::format("{}: {}", path, std::strerror(errno))};
-  all.descriptors.push_back(descriptor.number());
+  struct stat file {};
+  if (fstat(descriptor.number(), &file) == 0) all.files.push_back({descriptor.number(), file});
   return SlotLock{std::move(descriptor)};
 }
 
