@@ -303,7 +303,7 @@ Task<Result<std::optional<Timestamp>>> CqlLock::waiting_since(Hold hold) {
   if (hold.mode == Mode::shared) {
     from = view.end();
     view.for_each([&](const Waiter& w) {
-      if (w.mode == Mode::exclusive) from = std::min(from, w.ticket);
+      if (w.mode == Mode::exclusive && !w.has_left()) from = std::min(from, w.ticket);
     });
   }
   co_return view.waiting_since(from);

@@ -127,12 +127,22 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   // When the first of those who wait behind `hold` asked, as far as the queue tells. One READ.
   Task<Result<std::optional<Timestamp>>> waiting_since(Hold hold);
 
+  // Ends the places of writers that have died waiting behind a shared hold. leave.cc
+  Task<void> pass_over_the_dead_behind(Hold hold);
+
   // How often the lock's tickets have started again: part of a token. One READ.
   Task<Result<std::uint64_t>> wraps(RemoteAddr lock);
   // REQUIRES: hold.mode is exclusive.
   Token token(const Hold& hold, std::uint64_t wraps) const;
 
   void start_patrol() override { patrols_ = true; }
+  bool patrols() const { return patrols_; }
+  // Whoever waits looks after its wait, less and less often: how long it waits first, and how long after that.
+  Duration first_look() const { return {std::max<std::int64_t>(options_.patience.ns / 2, 1)}; }
+  Duration next_look(Duration last) const {
+    constexpr std::int64_t kApartMax = 16;  // times the patience
+    return std::min(last + last, options_.patience * kApartMax);
+  }
   void reset_for_nothing(RemoteAddr lock) override { behind_.spawn(reset_now(lock)); }
   void stop() override { self_.requests.close(); }
 
@@ -182,6 +192,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Task<Result<bool>> leave_early(Record& record, Waiting& waiting, Mode mode, Timestamp asked);
   Task<void> pass_over_the_dead(GrantKey mine);
   Task<Result<std::optional<Hold>>> mark_one_of_the_dead(const GrantKey& mine);
+  std::optional<Waiter> dead_ahead(const GrantKey& mine, std::span<const std::uint64_t> queue) const;
   void reset_if_unknown(const GrantKey& mine, Errc error);
   Task<Result<void>> look_at_queue(const GrantKey& wait, std::span<std::uint64_t> queue);
   Task<Result<bool>> sees_only_readers_ahead(const GrantKey& key);
@@ -215,7 +226,6 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Task<Result<Header>> look_at_era(GrantKey key);
   Task<void> look_for_turn(GrantKey key);
   bool take_turn(const GrantKey& key, const Header& seen);
-  Duration first_look() const { return {std::max<std::int64_t>(options_.patience.ns / 2, 1)}; }
   Task<void> watch_again();
   bool somebody_failed() const;
   // Does a client of this worker wait?

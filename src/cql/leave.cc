@@ -31,7 +31,7 @@ bool CqlLock::only_readers_ahead(std::span<const std::uint64_t> queue, Epoch epo
                          std::max(Ticket{place.value + 1}, seen.end())};
   std::uint32_t writers_behind = 0;
   behind.for_each([&](const Waiter& w) {
-    if (w.mode == Mode::exclusive && w.worker != kNobody) writers_behind += 1;
+    if (w.mode == Mode::exclusive && !w.has_left()) writers_behind += 1;
   });
   return seen.wcnt == writers_behind + 1 || !options_.rules.leave_behind_readers_only;
 }
@@ -100,7 +100,14 @@ Task<Result<void>> CqlLock::leave_for(Record& record, Hold place, Op* mark,
   co_return co_await hand_over(record, place, found, queue.words());
 }
 
-// Places of writers that have died waiting, ahead of this wait. Each is marked by a swap, so that one member alone ends it.
+// Behind a hold that is shared: readers of this member wait for them, with no place in the queue.
+Task<void> CqlLock::pass_over_the_dead_behind(Hold hold) {
+  if (!somebody_failed()) co_return;
+  const Ticket behind_all{hold.ticket.value + 1 + shape_.slots};
+  co_await pass_over_the_dead({hold.lock, {hold.epoch, hold.mn_incarnation}, behind_all});
+}
+
+// Places of writers that have died waiting, ahead of this one. Each is marked by a swap, so that one member alone ends it.
 Task<void> CqlLock::pass_over_the_dead(GrantKey mine) {
   const RecordUse record{self_.requests, mine.lock};
   for (;;) {  // ends: every time there is one fewer
@@ -125,6 +132,7 @@ Task<Result<std::optional<Hold>>> CqlLock::mark_one_of_the_dead(const GrantKey& 
   ScratchWords before{frames(), shape_.queue_words()};
   const Result<void> seen = co_await look_at_queue(mine, before.words());
   if (!seen) co_return Failure{seen.error()};
+  if (!dead_ahead(mine, before.words())) co_return std::nullopt;
   // After the READ: whoever had written an entry by then was in the view before, and is not there now only if it was removed.
   const Result<void> refreshed = co_await self_.membership.refresh(endpoint_.worker());
   if (!refreshed) co_return Failure{refreshed.error()};
@@ -133,19 +141,11 @@ Task<Result<std::optional<Hold>>> CqlLock::mark_one_of_the_dead(const GrantKey& 
   ScratchWords queue{frames(), shape_.queue_words()};
   const Result<void> seen_again = co_await look_at_queue(mine, queue.words());
   if (!seen_again) co_return Failure{seen_again.error()};
-  const Epoch epoch = mine.era.epoch;
-  const Ticket head{shape_.header.decode(queue.words()[0]).ticket.value + 1};
-  const QueueView ahead{options_.rules, shape_, queue.words(),
-                        epoch,          head,   std::max(head, mine.ticket)};
-  std::optional<Waiter> dead;
-  ahead.for_each([&](const Waiter& w) {
-    const std::size_t entry = 1u + w.owner.value;
-    if (w.mode == Mode::shared || w.worker == kNobody || owner_of(w) != nullptr) return;
-    if (queue.words()[entry] != before.words()[entry]) return;
-    if (only_readers_ahead(queue.words(), epoch, w.ticket)) dead = w;
-  });
+  const std::optional<Waiter> dead = dead_ahead(mine, queue.words());
   if (!dead) co_return std::nullopt;
-  const std::uint64_t word = queue.words()[1u + dead->owner.value];
+  const std::size_t entry = 1u + dead->owner.value;
+  const std::uint64_t word = queue.words()[entry];
+  if (word != before.words()[entry]) co_return std::nullopt;
   Entry left = decode_entry(word);
   left.worker = kNobody;
   Op mark = Op::compare_swap(shape_.slot_addr(mine.lock, dead->owner.value), word, encode(left),
@@ -160,9 +160,23 @@ Task<Result<std::optional<Hold>>> CqlLock::mark_one_of_the_dead(const GrantKey& 
   if (mark.old != mark.expected) co_return std::nullopt;  // somebody else has, and goes on
   co_return Hold{.lock = mine.lock,
                  .mode = Mode::exclusive,
-                 .epoch = epoch,
+                 .epoch = mine.era.epoch,
                  .ticket = dead->ticket,
                  .mn_incarnation = mine.era.mn_incarnation};
+}
+
+// A writer ahead of this place, of no member that is known, with nobody but readers ahead of it.
+std::optional<Waiter> CqlLock::dead_ahead(const GrantKey& mine,
+                                          std::span<const std::uint64_t> queue) const {
+  const Ticket head{shape_.header.decode(queue[0]).ticket.value + 1};
+  const QueueView ahead{options_.rules,  shape_, queue,
+                        mine.era.epoch, head,   std::max(head, mine.ticket)};
+  std::optional<Waiter> dead;
+  ahead.for_each([&](const Waiter& w) {
+    if (w.mode == Mode::shared || w.has_left() || owner_of(w) != nullptr) return;
+    if (only_readers_ahead(queue, mine.era.epoch, w.ticket)) dead = w;
+  });
+  return dead;
 }
 
 }  // namespace declock::cql

@@ -14,7 +14,8 @@
 
 namespace declock::cql {
 
-// A waiter that has written its entry.
+// A waiter that has written its entry; or a writer that has left the queue before its turn, and still ends a group of
+// readers (leave.cc).
 struct Waiter {
   Ticket ticket{};
   Mode mode;
@@ -22,6 +23,8 @@ struct Waiter {
   WorkerId worker{};
   Timestamp asked;
   bool odd;  // incarnation of the owner
+
+  bool has_left() const { return worker == kNobody; }
 };
 
 class QueueView {

@@ -170,7 +170,7 @@ const member::Member* CqlLock::owner_of(const Waiter& waiter) const {
 bool CqlLock::knows_owners(const QueueView& view, Ticket begin, Ticket end) const {
   bool all = true;
   view.for_each([&](const Waiter& w) {
-    if (w.ticket >= begin && w.ticket < end && w.worker != kNobody) all = all && owner_of(w) != nullptr;
+    if (w.ticket >= begin && w.ticket < end && !w.has_left()) all = all && owner_of(w) != nullptr;
   });
   return all;
 }
@@ -181,7 +181,7 @@ void CqlLock::send_grants(RemoteAddr lock, Epoch epoch, const QueueView& view, T
   const std::uint32_t incarnation = endpoint_.incarnation(lock.mn);
   const std::optional<Timestamp> waiting_since = view.waiting_since(end);
   view.for_each([&](const Waiter& w) {
-    if (w.ticket < begin || w.ticket >= end || w.worker == kNobody) return;
+    if (w.ticket < begin || w.ticket >= end || w.has_left()) return;
     const member::Member* owner = owner_of(w);
     if (owner == nullptr) return;  // removed; a reset follows
     endpoint_.send(EndpointId{owner->first_endpoint.value + w.worker.value},

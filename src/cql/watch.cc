@@ -21,8 +21,6 @@
 namespace declock::cql {
 namespace {
 
-// A wait that lasts is looked at less and less often; a removal makes every waiter look again at once.
-constexpr std::int64_t kLooksApartMax = 16;  // times the patience
 // Networks keep what is asked until it is acknowledged: who is stopped for long must not find too much of it.
 constexpr std::int64_t kAsksApartMax = 512;
 
@@ -154,7 +152,7 @@ Task<void> CqlLock::watch_over(Record& record, Waiting& waiting) {
   std::optional<std::pair<Ticket, std::uint64_t>> held_at;
   for (;;) {
     co_await worker.sleep_for(watch.next - worker.now());
-    pause = std::min(pause + pause, options_.patience * kLooksApartMax);
+    pause = next_look(pause);  // a removal makes every waiter begin anew
     self_.requests.change(record, [&](const Record& r) {
       if (r.unwanted) Requests::wake_to_leave(waiting);
       if (r.unwanted && !was_unwanted) pause = first_look();

@@ -51,6 +51,7 @@ Task<Result<Hold>> HierWorker::lock(LocalWaiter& me, RemoteAddr addr, Mode mode,
   if (entry == Entry::joined) co_return me.hold;
   if (entry == Entry::acquire) co_await acquire(addr, mode, me.asked.stamp, object);
   if (entry == Entry::look_and_wait) behind_.spawn(look(me.behind));
+  const Task<void> looks = watch(me, entry);
   co_return co_await wait(me);
 }
 
@@ -72,6 +73,7 @@ Task<Result<Hold>> HierWorker::lock_until(LocalWaiter& me, RemoteAddr addr, Mode
   if (entry == Entry::joined) co_return me.hold;
   if (entry == Entry::acquire) behind_.spawn(acquire(addr, mode, me.asked.stamp, nullptr));
   if (entry == Entry::look_and_wait) behind_.spawn(look(me.behind));
+  const Task<void> looks = watch(me, entry);
   Task<void> alarm = expire(me, deadline);
   alarm.start();
   co_return co_await wait(me);
@@ -158,7 +160,29 @@ void HierWorker::acquire_for(RemoteAddr addr, LocalLocks::Successor successor) {
 
 Task<void> HierWorker::look(Hold hold) {
   const Result<std::optional<Timestamp>> seen = co_await cql_.waiting_since(hold);
-  locals_.looked(hold.lock, seen ? *seen : std::nullopt, endpoint_.worker().now());
+  locals_.looked(hold, seen, endpoint_.worker().now());
+}
+
+// Nothing, where there is nothing to look for.
+Task<void> HierWorker::watch(LocalWaiter& me, Entry entry) {
+  if (entry == Entry::acquire || me.mode == Mode::exclusive || !cql_.patrols()) return {};
+  Task<void> looks = look_now_and_then(me);
+  looks.start();
+  return looks;
+}
+
+// A writer elsewhere that keeps this reader out may give up, or die, and nobody says so.
+Task<void> HierWorker::look_now_and_then(LocalWaiter& me) {
+  Worker& worker = endpoint_.worker();
+  for (Duration pause = cql_.first_look();; pause = cql_.next_look(pause)) {  // until it waits no more, and with it this
+    co_await worker.sleep_for(pause);
+    if (locals_.looks_again(me, pause, worker.now())) behind_.spawn(look_past_the_dead(me.behind));
+  }
+}
+
+Task<void> HierWorker::look_past_the_dead(Hold hold) {
+  co_await cql_.pass_over_the_dead_behind(hold);
+  co_await look(hold);
 }
 
 Task<Result<Token>> HierWorker::token(Hold hold) {

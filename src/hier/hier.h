@@ -69,6 +69,9 @@ class HierWorker {
   Task<Result<void>> give_back(LocalLocks::Leave leave, Op* object);
   Task<void> release_cql(Hold hold, Op* object, bool last, Completion& done);
   Task<void> look(Hold hold);
+  Task<void> watch(LocalWaiter& me, Entry entry);
+  Task<void> look_now_and_then(LocalWaiter& me);
+  Task<void> look_past_the_dead(Hold hold);
 
   Endpoint& endpoint_;
   cql::Party self_;

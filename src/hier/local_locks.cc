@@ -139,11 +139,15 @@ void LocalLocks::join(LocalLock& lock, LocalWaiter& waiter) {
   waiter.hold = lock.hold;
 }
 
-bool LocalLocks::may_join(const LocalLock& lock, const LocalWaiter& waiter) const {
+// Nobody here keeps it from joining.
+bool LocalLocks::could_join(const LocalLock& lock, const LocalWaiter& waiter) {
   return lock.state == LocalLock::State::held && lock.may_be_passed_on() &&
          lock.hold.mode == Mode::shared && lock.held_as == Mode::shared &&
-         waiter.mode == Mode::shared && first_of(lock, Mode::exclusive) == nullptr &&
-         policy_.in_time(waiter.asked, lock.remote);
+         waiter.mode == Mode::shared && first_of(lock, Mode::exclusive) == nullptr;
+}
+
+bool LocalLocks::may_join(const LocalLock& lock, const LocalWaiter& waiter) const {
+  return could_join(lock, waiter) && policy_.in_time(waiter.asked, lock.remote);
 }
 
 void LocalLocks::reset_begins(RemoteAddr addr, Epoch epoch, std::uint32_t mn_incarnation) {
@@ -153,13 +157,26 @@ void LocalLocks::reset_begins(RemoteAddr addr, Epoch epoch, std::uint32_t mn_inc
   wraps_.erase(addr.packed());
 }
 
-void LocalLocks::looked(RemoteAddr addr, std::optional<Timestamp> remote, Time now) {
+bool LocalLocks::looks_again(LocalWaiter& waiter, Duration after, Time now) {
   const std::lock_guard guard{mutex_};
-  LocalLock* lock = find(addr);
-  if (lock == nullptr || !lock->looking) return;  // released meanwhile: what was seen is void
+  if (!waiter.waiting) return false;
+  LocalLock& lock = *find(waiter.addr);
+  if (lock.looking || now - lock.looked < after || !could_join(lock, waiter)) return false;
+  waiter.behind = lock.hold;
+  lock.looking = true;
+  return true;
+}
+
+void LocalLocks::looked(const Hold& behind, const Result<std::optional<Timestamp>>& seen, Time now) {
+  const std::lock_guard guard{mutex_};
+  LocalLock* lock = find(behind.lock);
+  // Released meanwhile: what was seen is void.
+  if (lock == nullptr || !lock->looking || !is_same(lock->hold, behind)) return;
   lock->looking = false;
   lock->joins = 0;
   lock->looked = now;
+  const std::optional<Timestamp> remote = seen ? *seen : std::nullopt;
+  if (seen && !remote) lock->remote.reset();  // whoever was known to wait has given up, or died
   if (remote && !lock->remote) lock->remote = {*remote, now};
   // One who asked earlier, but it has been known for as long that somebody waits.
   if (remote && is_earlier(*remote, lock->remote->asked)) lock->remote->asked = *remote;
@@ -275,7 +292,10 @@ void LocalLocks::let_readers_in(LocalLock& lock) {
     LocalWaiter* next = waiter->next;
     const bool in_time = policy_.in_time(waiter->asked, lock.remote);
     if (!policy_.phases() && (waiter->mode == Mode::exclusive || !in_time)) return;
-    if (waiter->mode == Mode::shared && (in_time || policy_.late_reader_comes_along(lock.hold.mode))) {
+    // H26: who is late comes along with the lock, and at no hand-over after that.
+    const bool comes_along =
+        lock.in_a_row == 0 && policy_.late_reader_comes_along(lock.hold.mode);
+    if (waiter->mode == Mode::shared && (in_time || comes_along)) {
       unlink(lock, *waiter);
       lock.holders += 1;
       grant(*waiter, lock);

@@ -125,7 +125,11 @@ class LocalLocks {
   // nobody else is let in with what the CN has of it (H8).
   void reset_begins(RemoteAddr addr, Epoch epoch, std::uint32_t mn_incarnation);
 
-  void looked(RemoteAddr addr, std::optional<Timestamp> remote, Time now);
+  // `seen`: when the first of the remote clients that wait behind this hold asked.
+  void looked(const Hold& behind, const Result<std::optional<Timestamp>>& seen, Time now);
+  // A reader waits for nobody but a remote client, which may have given up or died since anybody looked, `after` ago or
+  // earlier. True: it is this client's turn to look; call looked().
+  bool looks_again(LocalWaiter& waiter, Duration after, Time now);
 
   // A waiter for whom the CQL lock is to be acquired now, in this mode; nobody if null.
   struct Successor {
@@ -207,6 +211,7 @@ class LocalLocks {
   static void refuse(LocalWaiter& waiter, Errc why);
   static void resume(LocalWaiter& waiter);
   Choice choose(const LocalLock& lock) const;
+  static bool could_join(const LocalLock& lock, const LocalWaiter& waiter);
   bool may_join(const LocalLock& lock, const LocalWaiter& waiter) const;
   static bool may_follow_release(const LocalLock& lock, WorkerId worker);
   static bool time_to_look(const LocalLock& lock, Time now);

@@ -75,7 +75,9 @@ Cluster in_shared_memory(const std::string& name, std::uint64_t seed, const Cont
             config.seed = seed;
             auto joined = member::ComputeNode::join(config);
             if (!joined) return Failure{joined.error()};
-            const std::uint32_t before = memories_before((*joined)->cluster(), control);
+            const shm::Cluster& cluster = (*joined)->cluster();
+            // What a client adds to it: the incarnation, whatever these files have begun with.
+            const std::uint32_t before = memories_before(cluster, control) + 1 - cluster.incarnation();
             return Joined{std::move(*joined), before};
           }};
 }

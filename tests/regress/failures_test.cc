@@ -261,6 +261,11 @@ class AbandonedPlace : public testing::Test {
     Cluster::Node& at = cluster.nodes[node];
     cluster.start(node, visit(at.endpoint->worker(), *at.client, kLock, mode, stay, seen));
   }
+  void start_beside_holder(Visit& seen) {
+    Cluster::Node& at = cluster.nodes[0];
+    at.sibling = at.locks->client(0);
+    cluster.start(0, visit(at.endpoint->worker(), *at.sibling, kLock, Mode::shared, {}, seen));
+  }
   // All who live get the lock, and nothing of those who left is left.
   void expect_that_all_goes_on() {
     cluster.run(milliseconds(200));
@@ -318,6 +323,48 @@ TEST_F(AbandonedPlace, SeveralOfThemKeepNoReaderOutEither) {
   cluster.crash(3);
   cluster.run(milliseconds(90));
   EXPECT_EQ(outcome, Errc::timed_out);
+  EXPECT_TRUE(reader.entered && !holder.left);
+  expect_that_all_goes_on();
+}
+
+// The same for a reader beside the holder, on its compute node. Nobody there waits in the queue, so nobody there is told.
+TEST_F(AbandonedPlace, AWriterThatGaveUpKeepsNoReaderBesideTheHolderOut) {
+  Errc outcome = Errc::ok;
+  cluster.start(1, gives_up(*cluster.nodes[1].client, cluster.engine.now() + milliseconds(1), outcome));
+  cluster.run(microseconds(500));
+  start_beside_holder(reader);
+  cluster.run(microseconds(300));
+  EXPECT_FALSE(reader.entered) << "the writer still waits";
+  cluster.run(milliseconds(8));
+  EXPECT_EQ(outcome, Errc::timed_out);
+  EXPECT_TRUE(reader.entered && !holder.left);
+  expect_that_all_goes_on();
+}
+
+// What is left in the queue are the entry of the writer that has left, and behind it that of a reader which has the lock.
+TEST_F(AbandonedPlace, WhatAWriterThatGaveUpHasLeftInTheQueueKeepsNobodyOut) {
+  Errc outcome = Errc::ok;
+  cluster.start(1, gives_up(*cluster.nodes[1].client, cluster.engine.now() + milliseconds(1), outcome));
+  cluster.run(microseconds(50));
+  Visit other;
+  start(2, Mode::shared, milliseconds(50), other);
+  cluster.run(milliseconds(5));
+  EXPECT_TRUE(outcome == Errc::timed_out && other.entered);
+  start_beside_holder(reader);
+  cluster.run(microseconds(100));
+  EXPECT_TRUE(reader.entered && !holder.left);
+  expect_that_all_goes_on();
+}
+
+TEST_F(AbandonedPlace, AWriterThatDiedWaitingKeepsNoReaderBesideTheHolderOut) {
+  Visit writer;
+  start(1, Mode::exclusive, {}, writer);
+  cluster.run(microseconds(50));
+  start_beside_holder(reader);
+  cluster.run(milliseconds(1));
+  EXPECT_FALSE(reader.entered) << "a writer waits";
+  cluster.crash(1);
+  cluster.run(milliseconds(40));
   EXPECT_TRUE(reader.entered && !holder.left);
   expect_that_all_goes_on();
 }

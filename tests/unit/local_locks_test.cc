@@ -201,12 +201,15 @@ TEST(LocalLocks, AStreamOfReadersLooksForRemoteWriters) {  // H25
     int joined = 0;
     std::uint16_t asked_us = 1;
     Entry entry = Entry::joined;
+    Hold behind;
     for (; joined < 1000; ++joined) {
-      entry = node.enter(node.client(R, asked_us++));
+      LocalWaiter& reader = node.client(R, asked_us++);
+      entry = node.enter(reader);
+      behind = reader.behind;
       if (entry != Entry::joined) break;
     }
     ASSERT_EQ(entry, Entry::look_and_wait) << "some reader must look before it joins";
-    node.locals.looked(kLock, Timestamp{0}, node.now);
+    node.locals.looked(behind, {Timestamp{0}}, node.now);
     EXPECT_EQ(node.enter(node.client(R, 300)), Entry::wait) << "a writer came first: no more joining";
   }
 }
@@ -223,6 +226,20 @@ TEST(LocalLocks, WhoAskedAfterARemoteClientBecameKnownIsLaterForEver) {  // H26
       EXPECT_EQ(node.enter(late), Entry::wait) << after_us << " us after";
     }
   }
+}
+
+// The writer waits for those who held the lock, or were in time, when it became known, and for nobody else.
+TEST(LocalLocks, WhoIsLateDoesNotComeAlongWithALocalHandOver) {  // H26
+  Node node{{PolicyKind::phase_fair}};
+  node.acquire(R, remote_since(900));
+  node.now = Time{} + milliseconds(2);
+  LocalWaiter& in_time = node.client(R, 100);
+  EXPECT_EQ(node.enter(in_time), Entry::look_and_wait);
+  LocalWaiter& late = node.client(R, 1'900);
+  EXPECT_EQ(node.enter(late), Entry::wait);
+  EXPECT_EQ(node.leave().kind, Kind::nothing);
+  EXPECT_TRUE(granted(in_time));
+  EXPECT_FALSE(granted(late));
 }
 
 TEST(LocalLocks, WhoAskedLongBeforeARemoteClientIsInTime) {  // H26
@@ -250,7 +267,7 @@ TEST(LocalLocks, TimePassingMakesAReaderLookToo) {  // H25
   node.now = Time{} + milliseconds(1);
   LocalWaiter& reader = node.client(R, 1000);
   EXPECT_EQ(node.enter(reader), Entry::look_and_wait);
-  node.locals.looked(kLock, {}, node.now);
+  node.locals.looked(reader.behind, std::optional<Timestamp>{}, node.now);
   EXPECT_TRUE(granted(reader)) << "nobody waits elsewhere";
 }
 
@@ -362,7 +379,7 @@ TEST(LocalLocks, TryingNeverWaits) {
   node.now = Time{} + milliseconds(1);
   LocalWaiter& late = node.client(R, 1000);
   EXPECT_EQ(attempt(late, false), Try::look_first) << "H25 holds for those who try as well";
-  node.locals.looked(kLock, Timestamp{500}, node.now);
+  node.locals.looked(late.behind, {Timestamp{500}}, node.now);
   EXPECT_EQ(attempt(late, false), Try::busy);
 }
 
