@@ -18,9 +18,10 @@
 //
 // Invariants:
 //   I1  A ticket names one acquisition; the sum ticket + qsize of a header never decreases but at a wrap.
-//   I2  Every request that waits writes its entry exactly once, into a slot that nobody else writes.
+//   I2  Every request that waits writes its entry once, into a slot of its own. The entry is only ever changed to say that
+//       its writer has left the queue, by the writer, or for a writer that was removed by whoever passes over it.
 //   I3  Every release owes at most one hand-over, and the header it found says so: who is granted, by
-//       whom and when is decided by that one word.
+//       whom and when is decided by that one word. A waiter whose turn the header shows needs no grant.
 //   I4  A member has at most one request per lock at any time (H34).
 //   I5  A header is restored only when no member that could hold the lock, or change it by an operation that
 //       is on its way, is left: each has answered this claim, or was fenced and removed.
@@ -67,9 +68,10 @@ struct Options {
 };
 
 struct ResetCounts {
+  static constexpr std::size_t kTookKept = 1024;
   Tally done{};     // by this member
   Tally aborted{};  // acquisitions that had to try again
-  std::vector<Duration> took{};
+  std::vector<Duration> took{};  // the first of them
 };
 
 class CqlLock final : public MendingLockClient, private Receiver, private member::ViewListener {
@@ -185,7 +187,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
                          Ticket& owed, bool refreshed);
   const member::Member* owner_of(const Waiter& waiter) const;
   bool knows_owners(const QueueView& view, Ticket begin, Ticket end) const;
-  void send_grants(RemoteAddr lock, Epoch epoch, const QueueView& view, Ticket begin, Ticket end);
+  void send_grants(RemoteAddr lock, const Era& era, const QueueView& view, Ticket begin, Ticket end);
   void no_longer_held(Record& record, Ticket ticket);
 
   // leave.cc

@@ -113,6 +113,7 @@ Task<void> CqlLock::pass_over_the_dead(GrantKey mine) {
   for (;;) {  // ends: every time there is one fewer
     std::optional<Outstanding> busy{std::in_place, *this, *record};
     const Result<std::optional<Hold>> place = co_await mark_one_of_the_dead(mine);
+    if (!place && place.error() == Errc::outcome_unknown) continue;  // of a READ: no harm was done
     if (!place || !*place) co_return;
     const Result<void> left = co_await leave_for(*record, **place, nullptr, busy);
     if (!left) {
@@ -155,7 +156,7 @@ Task<Result<std::optional<Hold>>> CqlLock::mark_one_of_the_dead(const GrantKey& 
   if (!marked) {
     const Result<void> settled = co_await settle(mine.lock, marked.error());
     reset_if_unknown(mine, settled.error());
-    co_return Failure{settled.error()};
+    co_return std::nullopt;
   }
   if (mark.old != mark.expected) co_return std::nullopt;  // somebody else has, and goes on
   co_return Hold{.lock = mine.lock,

@@ -53,7 +53,7 @@ class QueueView {
   std::optional<Timestamp> waiting_since(Ticket from) const {
     std::optional<Timestamp> first;
     for_each([&](const Waiter& w) {
-      if (w.ticket >= from && (!first || is_earlier(w.asked, *first))) first = w.asked;
+      if (w.ticket >= from && !w.has_left() && (!first || is_earlier(w.asked, *first))) first = w.asked;
     });
     return first;
   }

@@ -30,7 +30,7 @@ Task<Result<void>> CqlLock::release(Hold hold, Op* object) {
   if (hold.mn_incarnation != endpoint_.incarnation(hold.lock.mn))
     co_return released;  // nothing is left to mend
   // Whether the FAA ran nobody knows; a reset makes the counts right.
-  const Result<void> mended = co_await reset(*record);
+  const Result<void> mended = co_await reset(*record, hold.epoch);
   if (object != nullptr) co_return released;
   co_return mended;
 }
@@ -68,6 +68,7 @@ Task<Result<void>> CqlLock::release_cql(Record& record, Hold hold, Op* object) {
   // evicted, or the memory node restarts, others mend that.
   Result<void> handed;
   if (!look_now) {
+    look.incarnation = hold.mn_incarnation;
     handed = co_await endpoint_.post(look);
     if (!handed) handed = co_await settle(hold.lock, handed.error());
   }
@@ -128,6 +129,7 @@ Task<Result<void>> CqlLock::hand_over(Record& record, Hold hold, Header found,
     co_await worker.sleep_for(pause);
     pause = std::min(pause.ns == 0 ? microseconds(1) : pause + pause, milliseconds(1));
     Op look = Op::read(hold.lock, queue, Purpose::refetch);
+    look.incarnation = hold.mn_incarnation;
     const Result<void> posted = co_await endpoint_.post(look);
     if (!posted) co_return co_await settle(hold.lock, posted.error());
   }
@@ -155,7 +157,7 @@ CqlLock::HandOver CqlLock::try_hand_over(const Hold& hold, const Header& found,
       !knows_owners(view, owed, decision.grant_end)) {
     return HandOver::owner_unknown;
   }
-  send_grants(hold.lock, found.epoch, view, owed, decision.grant_end);
+  send_grants(hold.lock, {found.epoch, hold.mn_incarnation}, view, owed, decision.grant_end);
   owed = decision.grant_end;
   return decision.settled ? HandOver::done : HandOver::entry_missing;
 }
@@ -175,17 +177,16 @@ bool CqlLock::knows_owners(const QueueView& view, Ticket begin, Ticket end) cons
   return all;
 }
 
-void CqlLock::send_grants(RemoteAddr lock, Epoch epoch, const QueueView& view, Ticket begin,
+void CqlLock::send_grants(RemoteAddr lock, const Era& era, const QueueView& view, Ticket begin,
                           Ticket end) {
   if (begin == end) return;
-  const std::uint32_t incarnation = endpoint_.incarnation(lock.mn);
   const std::optional<Timestamp> waiting_since = view.waiting_since(end);
   view.for_each([&](const Waiter& w) {
     if (w.ticket < begin || w.ticket >= end || w.has_left()) return;
     const member::Member* owner = owner_of(w);
     if (owner == nullptr) return;  // removed; a reset follows
     endpoint_.send(EndpointId{owner->first_endpoint.value + w.worker.value},
-                   Grant{{lock, {epoch, incarnation}, w.ticket}, waiting_since}.to_message());
+                   Grant{{lock, era, w.ticket}, waiting_since}.to_message());
   });
 }
 

@@ -86,6 +86,18 @@ struct Record {
   // at_once.cc: a client of this member has entered the queue in this mode, and is about to tell the others here.
   std::optional<Mode> entered{};
 
+  // Holds the lock, or waits for it. `era` says in which life of the lock.
+  bool in_queue() const {
+    return held || (waiting != nullptr && waiting->state != Waiting::State::aborted &&
+                    waiting->state != Waiting::State::left);
+  }
+  bool is_of(const Era& other) const {
+    return era.epoch == other.epoch && is_of_incarnation(other.mn_incarnation);
+  }
+  // As messages carry it.
+  bool is_of_incarnation(std::uint32_t mn_incarnation) const {
+    return ((era.mn_incarnation ^ mn_incarnation) & kIncarnationMask) == 0;
+  }
   // Nobody here has to do with the lock.
   bool untouched() const { return idle() && !reset_of; }
   bool quiet() const { return outstanding == 0 && !held && waiting == nullptr; }

@@ -57,7 +57,9 @@ Task<Result<void>> CqlLock::reset(Record& record, std::optional<Epoch> epoch) {
     if (done) done = co_await restore(record.lock, *epoch);
     if (done) {
       resets_.done += 1;
-      resets_.took.push_back(endpoint_.worker().now() - began);
+      if (resets_.took.size() < ResetCounts::kTookKept) {
+        resets_.took.push_back(endpoint_.worker().now() - began);
+      }
     }
   }
   self_.requests.change(record, [](Record& r) { r.resetting = false; });
@@ -186,21 +188,25 @@ void CqlLock::on_signal(EndpointId from, const RoundMessage& signal) {
   if (signal.asked != self_.membership.self().incarnation) return;  // for whoever had this slot before
   const RecordUse record{self_.requests, signal.lock};
   Waiting* aborted = nullptr;
+  bool is_past = false;
   self_.requests.change(*record, [&](Record& r) {
     const Claim claim{from, signal.asker, signal.era};
     const bool known = r.reset_of == signal.era && !options_.rules.answer_every_claim;
     if (!known && std::find(r.unanswered.begin(), r.unanswered.end(), claim) == r.unanswered.end()) {
       r.unanswered.push_back(claim);  // one answer per claim, not per epoch (H32)
     }
-    // What the memory node has forgotten since needs an answer, so that the claimant ends, and nothing else.
-    if (signal.era.mn_incarnation < (endpoint_.incarnation(signal.lock.mn) & kIncarnationMask)) return;
+    // A claim on another life of the lock than the one that this member is in the queue of, or that its memory node is in,
+    // needs an answer, so that the claimant ends, and nothing else.
+    is_past = signal.era.mn_incarnation < (endpoint_.incarnation(signal.lock.mn) & kIncarnationMask) ||
+              (r.in_queue() && !r.is_of(signal.era));
+    if (is_past) return;
     r.reset_of = signal.era;
     // Exactly what the FAA found in that epoch (H3).
     if (r.waiting == nullptr || r.waiting->key.era != signal.era) return;
     if (r.waiting->become(Waiting::State::aborted)) aborted = r.waiting;
   });
   // Once the record says so: whoever makes a local lock from a hold that only the record knows looks there (H8).
-  if (self_.requests.listener() != nullptr) {
+  if (!is_past && self_.requests.listener() != nullptr) {
     self_.requests.listener()->on_reset_of(signal.lock, signal.era);
   }
   if (aborted != nullptr) aborted->worker->make_ready(aborted->coroutine);
@@ -212,16 +218,13 @@ void CqlLock::answer_if_quiet(Record& record) {
   std::vector<Claim> owed;
   self_.requests.change(record, [&](Record& r) {
     if (r.unanswered.empty()) return;
-    const bool waits = r.waiting != nullptr && r.waiting->state != Waiting::State::aborted &&
-                       r.waiting->state != Waiting::State::left;
     if (options_.rules.answer_when_quiet && r.outstanding > 0) return;  // H3, H6
-    const bool is_free = !options_.rules.answer_when_free || (!r.held && !waits);
-    // What this member holds or waits for now is of no interest to a claim from before a restart.
-    const std::uint32_t newest =
-        std::max(endpoint_.incarnation(r.lock.mn), r.era.mn_incarnation) & kIncarnationMask;
+    // What this member holds or waits for is in the way (H9) of a claim on the same life of the memory node, while that lasts.
+    const bool in_the_way = options_.rules.answer_when_free && r.in_queue() &&
+                            endpoint_.incarnation(r.lock.mn) <= r.era.mn_incarnation;
     const auto answered =
         std::stable_partition(r.unanswered.begin(), r.unanswered.end(), [&](const Claim& claim) {
-          return !is_free && claim.era.mn_incarnation >= newest;  // H9
+          return in_the_way && r.is_of_incarnation(claim.era.mn_incarnation);
         });
     owed.assign(answered, r.unanswered.end());
     r.unanswered.erase(answered, r.unanswered.end());
@@ -242,7 +245,9 @@ void CqlLock::on_question(const Question& question) {
   if (question.claim != my_claim()) return;
   const RecordUse record{self_.requests, question.lock};
   // Not run by this member: left over from one whose incarnation ends in the same bits (H18).
-  if (!self_.requests.is_resetting(*record)) behind_.spawn(reset_now(question.lock));
+  if (!self_.requests.is_resetting(*record)) {
+    behind_.spawn(reset_now(question.lock, question.epoch));
+  }
 }
 
 // ---------------------------------------------------------------- noticing
@@ -299,16 +304,15 @@ void CqlLock::on_view(const member::View& view) {
   }
   // What this worker waits for on a memory node that restarted, or anywhere if this member was removed, never comes.
   std::vector<Waiting*> lost;
-  std::vector<Record*> void_holds;
+  std::vector<std::pair<RemoteAddr, Era>> void_holds;
   self_.requests.for_each([&](Record& r) {
     const bool gone = self_.membership.evicted() || view.incarnation(r.lock.mn) > r.era.mn_incarnation;
     if (!gone) return;
-    if (r.held) void_holds.push_back(&r);
+    if (r.held) void_holds.emplace_back(r.lock, r.era);
     if (is_mine(r) && r.waiting->become(Waiting::State::aborted)) lost.push_back(r.waiting);
   });
-  for (const Record* record : void_holds) {
-    if (self_.requests.listener() == nullptr) continue;
-    self_.requests.listener()->on_reset_of(record->lock, record->era);
+  for (const auto& [lock, era] : void_holds) {
+    if (self_.requests.listener() != nullptr) self_.requests.listener()->on_reset_of(lock, era);
   }
   for (Waiting* waiting : lost) waiting->worker->make_ready(waiting->coroutine);
   const bool removed = std::exchange(removals_seen_, view.removals) != view.removals;

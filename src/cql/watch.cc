@@ -85,10 +85,8 @@ Task<Result<std::uint8_t>> CqlLock::inquire(Record& record, Era era) {
 std::uint8_t CqlLock::part_in(Record& record, const Era& era) {
   return self_.requests.change(record, [&](const Record& r) {
     const bool is_granted = r.waiting != nullptr && r.waiting->state == Waiting::State::granted;
-    const bool same =
-        r.era.epoch == era.epoch && (r.era.mn_incarnation & kIncarnationMask) == era.mn_incarnation;
     std::uint8_t part = 0;
-    if ((r.held || is_granted) && same) part |= Part::kHolds;
+    if ((r.held || is_granted) && r.is_of(era)) part |= Part::kHolds;
     if (r.outstanding > 0 || r.resetting) part |= Part::kPosted;
     if (r.handing_over > 0) part |= Part::kHandsOver;
     return part;

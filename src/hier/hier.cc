@@ -61,6 +61,7 @@ Task<Result<Hold>> HierWorker::lock_entered(LocalWaiter& me, RemoteAddr addr, Mo
   me = request(addr, mode, now);
   locals_.enter_queued(me, now);
   co_await acquire(addr, mode, me.asked.stamp, nullptr, cql_.place_of(addr, entered, waiting));
+  const Task<void> looks = watch(me, Entry::wait);
   co_return co_await wait(me);
 }
 
@@ -122,7 +123,9 @@ Task<Result<Hold>> HierWorker::try_lock(LocalWaiter& me, RemoteAddr addr, Mode m
   }
   const Result<Place> place = co_await cql_.enter(addr, mode);
   if (place && place->held) {
-    locals_.acquired(*place->held, self_.worker, endpoint_.worker().now());
+    const LocalLocks::Leave leave =
+        locals_.acquired(*place->held, self_.worker, endpoint_.worker().now());
+    if (leave.kind == LocalLocks::Leave::Kind::release) (void)co_await give_back(leave, nullptr);
   } else {
     // Somebody was faster, and this CN is in the queue now, or may be. Whoever asks here next takes that over.
     locals_.must_wait(addr);

@@ -45,10 +45,11 @@ LocalLocks::Entry LocalLocks::enter(LocalWaiter& waiter, WorkerId worker, Time n
     return Entry::joined;
   }
   append(*lock, waiter);
-  if (lock->state == LocalLock::State::acquiring && lock->asker == nullptr &&
+  // The request of a client that gave up is for this one now.
+  const bool unwanted_so_far = lock->asker == nullptr || lock->asker->mode != lock->asked_for;
+  if (lock->state == LocalLock::State::acquiring && unwanted_so_far &&
       lock->asked_for == waiter.mode) {
-    requests_.set_unwanted(*lock->record,
-                           false);  // the request of a client that gave up is for this one now
+    requests_.set_unwanted(*lock->record, false);
   }
   const bool nothing_known = lock->state == LocalLock::State::held && !lock->remote && !lock->looking;
   if (!joins && !nothing_known) return Entry::wait;
@@ -225,8 +226,8 @@ LocalLocks::Leave LocalLocks::acquired(const Hold& hold, WorkerId worker, Time n
   lock.joins = 0;
   lock.looked = now;
   lock.since = now;
+  if (asker == nullptr || asker->mode != lock.asked_for) requests_.set_unwanted(*lock.record, false);
   if (asker == nullptr) {  // as if the client that gave up had come and gone
-    requests_.set_unwanted(*lock.record, false);
     lock.held_as = hold.mode;
     return leave_locked(lock, worker, false, now);
   }
@@ -267,8 +268,10 @@ void LocalLocks::give_up_locked(LocalWaiter& waiter, Errc why) {
     join_those_who_may(lock);  // readers that waited only behind this one
   }
   // A place for a writer keeps readers of other compute nodes out, and those here.
-  const bool unwanted = lock.state == LocalLock::State::acquiring && lock.asker == nullptr &&
-                        lock.asked_for == Mode::exclusive && first_of(lock, Mode::exclusive) == nullptr;
+  const bool for_a_writer = (lock.asker != nullptr && lock.asker->mode == Mode::exclusive) ||
+                            first_of(lock, Mode::exclusive) != nullptr;
+  const bool unwanted = lock.state == LocalLock::State::acquiring &&
+                        lock.asked_for == Mode::exclusive && !for_a_writer;
   if (unwanted) requests_.set_unwanted(*lock.record, true);
   refuse(waiter, why);
 }
@@ -277,9 +280,7 @@ LocalLocks::Successor LocalLocks::left(RemoteAddr addr) {
   const std::lock_guard guard{mutex_};
   LocalLock& lock = *find(addr);
   requests_.set_unwanted(*lock.record, false);
-  if (lock.asker != nullptr) {
-    return {lock.asker, lock.asked_for, lock.asker->asked.stamp, lock.asker->object};
-  }
+  if (lock.asker != nullptr) return ask_for(lock, *lock.asker);
   if (lock.first != nullptr) return take_successor(lock, *lock.first);
   erase(lock);
   return {};
@@ -378,6 +379,11 @@ LocalLocks::Successor LocalLocks::released(const Hold& hold) {
 
 LocalLocks::Successor LocalLocks::take_successor(LocalLock& lock, LocalWaiter& waiter) {
   unlink(lock, waiter);
+  return ask_for(lock, waiter);
+}
+
+// In the mode that suits everybody who waits here.
+LocalLocks::Successor LocalLocks::ask_for(LocalLock& lock, LocalWaiter& waiter) {
   ask(lock, waiter,
       policy_.mode_to_ask(waiter.mode, first_of(lock, Mode::exclusive) != nullptr, section_));
   return {&waiter, lock.asked_for, waiter.asked.stamp, waiter.object};

@@ -220,6 +220,7 @@ class LocalLocks {
   void let_readers_in(LocalLock& lock);
   Leave leave_locked(LocalLock& lock, WorkerId worker, bool unwritten, Time now);
   Successor take_successor(LocalLock& lock, LocalWaiter& waiter);
+  Successor ask_for(LocalLock& lock, LocalWaiter& waiter);
 
   Policy policy_;
   cql::Requests& requests_;

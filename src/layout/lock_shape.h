@@ -11,7 +11,7 @@
 namespace declock {
 
 enum class QueueLayout : std::uint8_t {
-  owner,  // slot = the waiter's member number. Nobody ever writes to another's slot.
+  owner,  // slot = the waiter's member number. Nobody writes to the slot of another member that lives.
   ring,   // slot = ticket mod capacity, as in the paper. Loses a waiter (H1); kept to show that.
 };
 

@@ -71,7 +71,7 @@ class TimedLockClient : public LockClient {
   // Errc::timed_out at the deadline of this worker's clock, not before; Errc::cancelled after cancel().
   virtual Task<Result<Hold>> acquire_until(RemoteAddr lock, Mode mode, Time deadline) = 0;
 
-  // Ends an acquire_until() of this client that is waiting; otherwise nothing.
+  // Ends an acquire_until() or a try_acquire() of this client that is under way; otherwise nothing.
   virtual void cancel() = 0;
 
   // REQUIRES: `hold` is exclusive, and was not released.

@@ -504,6 +504,81 @@ TEST(Regress, AClaimFromBeforeARestartIsAnsweredByWhoeverHoldsTheLockAfterIt) {
   EXPECT_EQ(cluster.nodes[0].locks->running(), 0u) << "it still waits for an answer";
 }
 
+// Nor does it help to wait for one whose hold the restart has made void, however long its section lasts.
+TEST(Regress, AClaimAfterARestartDoesNotWaitForAHoldFromBeforeIt) {
+  Cluster cluster;
+  Visit before, after;
+  const auto holds = [&](std::uint32_t i, Duration stay, Visit& seen) {
+    Cluster::Node& node = cluster.nodes[i];
+    cluster.start(i, visit(node.endpoint->worker(), *node.client, kLock, Mode::exclusive, stay, seen));
+  };
+  holds(1, milliseconds(500), before);
+  cluster.run(microseconds(50));
+  cluster.members.restart(MnId{0}, milliseconds(1));
+  cluster.run(milliseconds(20));
+  cluster.nodes[0].locks->worker(0).cql().reset_for_nothing(kLock);
+  holds(2, {}, after);
+  cluster.run(milliseconds(50));
+  EXPECT_TRUE(before.entered && !before.left);
+  EXPECT_TRUE(after.left);
+  EXPECT_EQ(resets(cluster), 1u);
+}
+
+// It looks for an entry, and meanwhile another operation of its node finds fresh memory. There it owes nobody anything.
+TEST(Regress, AReleaseFromBeforeARestartGrantsNobodyTheLockAfterIt) {
+  Cluster cluster{4};
+  Visit released, late, sibling, holder, waiter;
+  const auto visits = [&](std::uint32_t i, Duration stay, Visit& seen) {
+    Cluster::Node& node = cluster.nodes[i];
+    cluster.start(i, visit(node.endpoint->worker(), *node.client, kLock, Mode::exclusive, stay, seen));
+  };
+  visits(0, microseconds(100), released);
+  cluster.run(microseconds(50));
+  visits(1, {}, late);
+  while (header_in(cluster).qsize < 2) ASSERT_TRUE(cluster.engine.step());
+  cluster.engine.pause(sim::Party{2});  // before it has written its entry
+  cluster.run(microseconds(2'500));
+  const auto looks = [&] { return cluster.nodes[0].endpoint->counts().of(Purpose::refetch); };
+  const std::uint64_t looked = looks();
+  while (looks() == looked) ASSERT_TRUE(cluster.engine.step());
+  cluster.run(microseconds(10));  // it has seen once more that the entry is missing, and pauses
+  cluster.members.restart(MnId{0}, microseconds(50));
+  cluster.run(microseconds(60));
+  Cluster::Node& first = cluster.nodes[0];
+  first.sibling = first.locks->client(0);
+  cluster.start(0, visit(first.endpoint->worker(), *first.sibling, {MnId{0}, 8192}, Mode::exclusive, {},
+                         sibling));
+  visits(2, milliseconds(20), holder);
+  cluster.run(microseconds(300));
+  visits(3, {}, waiter);
+  cluster.run(milliseconds(10));
+  EXPECT_TRUE(sibling.left && holder.entered && !holder.left);
+  EXPECT_GT(looks(), looked + 1) << "it looked again";
+  EXPECT_FALSE(waiter.entered);
+  cluster.run(milliseconds(20));
+  EXPECT_TRUE(waiter.left);
+}
+
+Task<void> tries(TimedLockClient& lock, Errc& outcome) {
+  const Result<Hold> hold = co_await lock.try_acquire(kLock, Mode::exclusive);
+  outcome = hold ? Errc::ok : hold.error();
+}
+
+TEST(Regress, ATryThatIsCancelledWhenItHasTheLockGivesItBack) {
+  Cluster cluster;
+  Errc outcome = Errc::ok;
+  cluster.start(0, tries(*cluster.nodes[0].client, outcome));
+  while (header_in(cluster).qsize == 0) ASSERT_TRUE(cluster.engine.step());
+  cluster.nodes[0].client->cancel();
+  Visit next;
+  Cluster::Node& second = cluster.nodes[1];
+  cluster.start(1, visit(second.endpoint->worker(), *second.client, kLock, Mode::exclusive, {}, next));
+  cluster.run(milliseconds(20));
+  EXPECT_EQ(outcome, Errc::cancelled);
+  EXPECT_TRUE(next.left);
+  EXPECT_EQ(cluster.nodes[0].locks->running(), 0u);
+}
+
 // Whoever has heard that the holder lives asks again once somebody was removed, whenever it was to look next.
 TEST(Regress, AHolderThatDiesAfterItHasSaidThatItLivesIsFoundOut) {
   for (int i = 0; i < 40; ++i) {

@@ -362,6 +362,33 @@ TEST(LocalLocks, TheRequestOfOneWhoGaveUpIsTakenOverOrReleased) {
   EXPECT_EQ(node.locals.in_use(), 0u);
 }
 
+// A place for a writer, asked for on behalf of a reader because a writer waited as well, is of no use once that has given up.
+TEST(LocalLocks, APlaceForAWriterThatGaveUpIsNotKeptForAReader) {
+  Node node{{PolicyKind::slack}};
+  node.acquire(W);
+  LocalWaiter& reader = node.client(R, 1);
+  LocalWaiter& writer = node.client(W, 2);
+  writer.may_give_up = true;
+  node.enter(reader);
+  node.enter(writer);
+  node.locals.reset_begins(kLock, {}, 1);  // it may not be passed on
+  const auto leave = node.leave();
+  EXPECT_TRUE(leave.successor.waiter == &reader && leave.successor.mode == W);
+  const cql::RecordUse record{node.requests, kLock};
+  EXPECT_FALSE(record->unwanted);
+  node.locals.give_up(writer, Errc::timed_out);
+  EXPECT_TRUE(record->unwanted);
+  LocalWaiter& other = node.client(W, 3);
+  other.may_give_up = true;
+  node.enter(other);
+  EXPECT_FALSE(record->unwanted) << "it is for this one now";
+  node.locals.give_up(other, Errc::timed_out);
+  EXPECT_TRUE(record->unwanted);
+  const auto again = node.locals.left(kLock);
+  EXPECT_TRUE(again.waiter == &reader && again.mode == R);
+  EXPECT_FALSE(record->unwanted);
+}
+
 TEST(LocalLocks, TryingNeverWaits) {
   using Try = LocalLocks::Try;
   Node node{{PolicyKind::phase_fair}};
