@@ -69,8 +69,8 @@ struct Options {
 
 struct ResetCounts {
   static constexpr std::size_t kTookKept = 1024;
-  Tally done{};     // by this member
-  Tally aborted{};  // acquisitions that had to try again
+  Tally done{};                  // by this member
+  Tally aborted{};               // acquisitions that had to try again
   std::vector<Duration> took{};  // the first of them
 };
 

@@ -170,7 +170,7 @@ Task<Result<std::optional<Hold>>> CqlLock::mark_one_of_the_dead(const GrantKey& 
 std::optional<Waiter> CqlLock::dead_ahead(const GrantKey& mine,
                                           std::span<const std::uint64_t> queue) const {
   const Ticket head{shape_.header.decode(queue[0]).ticket.value + 1};
-  const QueueView ahead{options_.rules,  shape_, queue,
+  const QueueView ahead{options_.rules, shape_, queue,
                         mine.era.epoch, head,   std::max(head, mine.ticket)};
   std::optional<Waiter> dead;
   ahead.for_each([&](const Waiter& w) {

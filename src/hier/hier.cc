@@ -177,7 +177,8 @@ Task<void> HierWorker::watch(LocalWaiter& me, Entry entry) {
 // A writer elsewhere that keeps this reader out may give up, or die, and nobody says so.
 Task<void> HierWorker::look_now_and_then(LocalWaiter& me) {
   Worker& worker = endpoint_.worker();
-  for (Duration pause = cql_.first_look();; pause = cql_.next_look(pause)) {  // until it waits no more, and with it this
+  // Until it waits no more, and with it this.
+  for (Duration pause = cql_.first_look();; pause = cql_.next_look(pause)) {
     co_await worker.sleep_for(pause);
     if (locals_.looks_again(me, pause, worker.now())) behind_.spawn(look_past_the_dead(me.behind));
   }

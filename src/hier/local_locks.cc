@@ -47,8 +47,7 @@ LocalLocks::Entry LocalLocks::enter(LocalWaiter& waiter, WorkerId worker, Time n
   append(*lock, waiter);
   // The request of a client that gave up is for this one now.
   const bool unwanted_so_far = lock->asker == nullptr || lock->asker->mode != lock->asked_for;
-  if (lock->state == LocalLock::State::acquiring && unwanted_so_far &&
-      lock->asked_for == waiter.mode) {
+  if (lock->state == LocalLock::State::acquiring && unwanted_so_far && lock->asked_for == waiter.mode) {
     requests_.set_unwanted(*lock->record, false);
   }
   const bool nothing_known = lock->state == LocalLock::State::held && !lock->remote && !lock->looking;
@@ -270,8 +269,8 @@ void LocalLocks::give_up_locked(LocalWaiter& waiter, Errc why) {
   // A place for a writer keeps readers of other compute nodes out, and those here.
   const bool for_a_writer = (lock.asker != nullptr && lock.asker->mode == Mode::exclusive) ||
                             first_of(lock, Mode::exclusive) != nullptr;
-  const bool unwanted = lock.state == LocalLock::State::acquiring &&
-                        lock.asked_for == Mode::exclusive && !for_a_writer;
+  const bool unwanted =
+      lock.state == LocalLock::State::acquiring && lock.asked_for == Mode::exclusive && !for_a_writer;
   if (unwanted) requests_.set_unwanted(*lock.record, true);
   refuse(waiter, why);
 }
@@ -294,8 +293,7 @@ void LocalLocks::let_readers_in(LocalLock& lock) {
     const bool in_time = policy_.in_time(waiter->asked, lock.remote);
     if (!policy_.phases() && (waiter->mode == Mode::exclusive || !in_time)) return;
     // H26: who is late comes along with the lock, and at no hand-over after that.
-    const bool comes_along =
-        lock.in_a_row == 0 && policy_.late_reader_comes_along(lock.hold.mode);
+    const bool comes_along = lock.in_a_row == 0 && policy_.late_reader_comes_along(lock.hold.mode);
     if (waiter->mode == Mode::shared && (in_time || comes_along)) {
       unlink(lock, *waiter);
       lock.holders += 1;

@@ -207,7 +207,8 @@ TEST(Cql, ALongRefetchSlowsDown) {  // H15: the entry's owner is only slow
   EXPECT_LT(lab.engine.counts().of(Purpose::refetch) - at_first, 110u);
 }
 
-TEST(Cql, AnEntryThatNobodyIsAboutToWriteEndsInAReset) {  // H15, H35: its owner left the queue and asked again
+// H15, H35: its owner left the queue and asked again.
+TEST(Cql, AnEntryThatNobodyIsAboutToWriteEndsInAReset) {
   Lab lab{2};
   Visit seen;
   lab.start(visit(lab.nodes[0].worker, lab.nodes[0].lock, Lab::kLock, Mode::exclusive, microseconds(50),
