@@ -1,5 +1,7 @@
 #include "looks/remove_ipc.h"
 
+#include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <map>
 #include <set>
@@ -24,7 +26,10 @@ void read(const fs::path& file, bool& removes) {
     const std::string_view text = trimmed(line);
     const std::size_t equals = text.find('=');
     if (equals == std::string_view::npos || trimmed(text.substr(0, equals)) != "RemoveIPC") continue;
-    removes = !no.contains(trimmed(text.substr(equals + 1)));
+    std::string value{trimmed(text.substr(equals + 1))};
+    std::transform(value.begin(), value.end(), value.begin(),
+                   [](char c) { return static_cast<char>(std::tolower(c)); });
+    removes = !no.contains(value);
   }
 }
 

@@ -110,7 +110,9 @@ void Core::start() {
   // Addresses that the application has from elsewhere are meant for the memory nodes that are there now.
   for (std::uint16_t mn = 0; mn < Lane::kMns; ++mn) {
     if (!node_->reaches({MnId{mn}, 0}, 1)) continue;
-    first_incarnations_[mn].store(lanes_[0]->endpoint.incarnation(MnId{mn}));
+    // One that is away is not connected yet; the view says as which it will come back.
+    first_incarnations_[mn].store(std::max(lanes_[0]->endpoint.incarnation(MnId{mn}),
+                                           lanes_[0]->membership.known().incarnation(MnId{mn})));
     node_->mean_only(MnId{mn}, first_incarnations_[mn].load());
   }
   node_->start();
@@ -152,6 +154,14 @@ Result<void, Error> Core::mean_only(const member::Node::Memory& memory) {
   const std::lock_guard guard{restart_mutex_};
   const std::uint32_t before = node_->meant(mn);
   if (before == memory.mn_incarnation) return {};
+  // The answer was long under way.
+  if (memory.mn_incarnation < node_->heard_of(mn)) {
+    return Failure{
+        Error{Errc::mn_restarted,
+              fmt::format("memory node {} has restarted while a name was looked up there; look "
+                          "it up again",
+                          mn.value)}};
+  }
   if (before != 0) {
     node_->mean_only(mn, member::Node::kNoIncarnation);
     const Time until = monotonic_now() + milliseconds(target_.options.patience_ms);

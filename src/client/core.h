@@ -82,6 +82,8 @@ class Core {
   // Nobody waited for this release.
   void release_failed(const LockRef& lock, Errc error);
   Errc check(RemoteAddr addr, std::uint64_t words) const;
+  // The newest incarnation of a memory node that this process knows of, or means.
+  std::uint32_t newest(MnId mn) const { return std::max(node_->meant(mn), node_->heard_of(mn)); }
   std::uint32_t meant(MnId mn) const { return node_->meant(mn); }
   // The incarnation of its memory node that an address is meant for.
   std::uint32_t incarnation_of(RemoteAddr addr) const {

@@ -61,7 +61,7 @@ Result<std::uint32_t> Lane::incarnation_under(const std::optional<Hold>& hold, R
   // The lock's memory node has restarted: somebody else may hold the lock by now, wherever the memory lies.
   const MnId mn = hold->lock.mn;
   const std::uint32_t last =
-      std::max({endpoint.incarnation(mn), membership.known().incarnation(mn), core.meant(mn)});
+      std::max({endpoint.incarnation(mn), membership.known().incarnation(mn), core.newest(mn)});
   const bool is_void = last > hold->mn_incarnation;
   if (is_void || (addr.mn == mn && meant != hold->mn_incarnation)) return Failure{Errc::mn_restarted};
   return meant;

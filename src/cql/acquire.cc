@@ -257,12 +257,13 @@ Task<Result<void>> CqlLock::await_end_of_reset(Record& record) {
   const Duration pause_max = std::max(Duration{options_.patience.ns / 4}, microseconds(100));
   Time patient_until = worker.now() + options_.patience;
   for (;;) {  // as long as the reset takes; look_after() sees to it that somebody runs it
-    const Result<Header> seen = co_await read_header(record.lock);
-    if (!seen) co_return Failure{seen.error()};
+    const Result<Seen> read = co_await read_header(record.lock);
+    if (!read) co_return Failure{read.error()};
+    const Header& seen = read->header;
     // This member's own reset may not have claimed the header yet. Another FAA would only add a ghost (H10).
-    if (seen->reset_id == ResetId{0} && !self_.requests.is_resetting(record)) break;
-    if (seen->reset_id != ResetId{0} && worker.now() >= patient_until) {
-      const Result<void> looked = co_await look_after(record, *seen);
+    if (seen.reset_id == ResetId{0} && !self_.requests.is_resetting(record)) break;
+    if (seen.reset_id != ResetId{0} && worker.now() >= patient_until) {
+      const Result<void> looked = co_await look_after(record, seen);
       if (!looked) co_return looked;
       patient_until = worker.now() + options_.patience;
     }

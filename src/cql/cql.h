@@ -205,13 +205,18 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Task<Result<void>> settle(RemoteAddr lock, Errc error);
   Task<void> reset_now(RemoteAddr lock, std::optional<Epoch> epoch = {});
   Task<Result<void>> reset(Record& record, std::optional<Epoch> epoch = {});
-  Task<Result<bool>> claim(RemoteAddr lock, std::optional<Epoch>& epoch);
+  Task<Result<std::optional<Era>>> claim(RemoteAddr lock, std::optional<Epoch> epoch);
   Task<Result<bool>> claimant_was_removed(ResetId claimant);
-  Task<Result<void>> drain(Record& record, Epoch epoch);
-  Task<Result<void>> restore(RemoteAddr lock, Epoch epoch);
-  Task<Result<void>> start_tickets_again(RemoteAddr lock);
+  Task<Result<void>> drain(Record& record, Era era);
+  Task<Result<void>> restore(RemoteAddr lock, Era era);
+  Task<Result<void>> start_tickets_again(RemoteAddr lock, Era era);
   Task<Result<void>> look_after(Record& record, Header seen);
-  Task<Result<Header>> read_header(RemoteAddr lock);
+  struct Seen {
+    Header header;
+    std::uint32_t mn_incarnation;
+    Era era() const { return {header.epoch, mn_incarnation & kIncarnationMask}; }
+  };
+  Task<Result<Seen>> read_header(RemoteAddr lock);
   void on_signal(EndpointId from, const RoundMessage& signal);
   void on_question(const Question& question);
   void answer_if_quiet(Record& record);

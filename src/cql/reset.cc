@@ -49,12 +49,12 @@ Task<Result<void>> CqlLock::reset(Record& record, std::optional<Epoch> epoch) {
   });
   if (!mine) co_return Result<void>{};
   const Time began = endpoint_.worker().now();
-  Result<bool> claimed = co_await claim(record.lock, epoch);
+  const Result<std::optional<Era>> claimed = co_await claim(record.lock, epoch);
   Result<void> done;
   if (!claimed) done = Failure{claimed.error()};
   if (claimed && *claimed) {
-    done = co_await drain(record, *epoch);
-    if (done) done = co_await restore(record.lock, *epoch);
+    done = co_await drain(record, **claimed);
+    if (done) done = co_await restore(record.lock, **claimed);
     if (done) {
       resets_.done += 1;
       if (resets_.took.size() < ResetCounts::kTookKept) {
@@ -68,38 +68,38 @@ Task<Result<void>> CqlLock::reset(Record& record, std::optional<Epoch> epoch) {
   co_return done;
 }
 
-// True: this member is the claimant of `epoch`.
-Task<Result<bool>> CqlLock::claim(RemoteAddr lock, std::optional<Epoch>& epoch) {
-  Result<Header> read = co_await read_header(lock);
-  if (!read) co_return Failure{read.error()};
-  Header header = *read;
+// The era that this member is the claimant of now; nothing: there is none.
+Task<Result<std::optional<Era>>> CqlLock::claim(RemoteAddr lock, std::optional<Epoch> epoch) {
+  Result<Seen> seen = co_await read_header(lock);
   // A swap fails only if somebody's FAA came between, and who needs a reset posts no more of them: at once again, with
   // what it found (H16).
   for (;;) {
-    if (epoch && header.epoch != *epoch) co_return false;  // that one was reset already
+    if (!seen) co_return Failure{seen.error()};
+    const Header header = seen->header;
+    if (epoch && header.epoch != *epoch) co_return std::nullopt;  // that one was reset already
     epoch = header.epoch;
     // From an earlier incarnation: adopted (H18).
-    if (options_.rules.adopt_own_claim && header.reset_id == my_claim()) co_return true;
+    if (options_.rules.adopt_own_claim && header.reset_id == my_claim()) co_return seen->era();
     if (header.reset_id != ResetId{0}) {
       const Result<bool> removed = co_await claimant_was_removed(header.reset_id);
-      if (!removed) co_return removed;
-      if (!*removed) co_return false;  // it is at work
+      if (!removed) co_return Failure{removed.error()};
+      if (!*removed) co_return std::nullopt;  // it is at work
     }
     Header claimed = header;
     claimed.reset_id = my_claim();
     Op swap = Op::compare_swap(lock, shape_.header.encode(header), shape_.header.encode(claimed),
                                Purpose::reset);
+    // The memory node may have restarted since it was read, and may restart again before this is heard of.
+    seen->mn_incarnation = endpoint_.incarnation(lock.mn);
     const Result<void> posted = co_await endpoint_.post(swap);
-    if (!posted) {
-      const Result<void> settled = co_await settle(lock, posted.error());
-      if (settled.error() != Errc::outcome_unknown) co_return Failure{settled.error()};
-      read = co_await read_header(lock);
-      if (!read) co_return Failure{read.error()};
-      header = *read;
+    if (posted && swap.old == swap.expected) co_return seen->era();
+    if (posted) {
+      seen->header = shape_.header.decode(swap.old);
       continue;
     }
-    if (swap.old == swap.expected) co_return true;
-    header = shape_.header.decode(swap.old);
+    const Result<void> settled = co_await settle(lock, posted.error());
+    if (settled.error() != Errc::outcome_unknown) co_return Failure{settled.error()};
+    seen = co_await read_header(lock);
   }
 }
 
@@ -116,16 +116,13 @@ Task<Result<bool>> CqlLock::claimant_was_removed(ResetId claimant) {
   co_return true;
 }
 
-Task<Result<void>> CqlLock::drain(Record& record, Epoch epoch) {
+Task<Result<void>> CqlLock::drain(Record& record, Era era) {
   member::Membership& membership = self_.membership;
   if (options_.rules.view_after_claim) {  // H30: whoever has access by now is in it
     const Result<void> refreshed = co_await membership.refresh(endpoint_.worker());
     if (!refreshed) co_return refreshed;
   }
-  Round drained{*this,
-                MessageKind::signal,
-                record.lock,
-                {epoch, endpoint_.incarnation(record.lock.mn) & kIncarnationMask}};
+  Round drained{*this, MessageKind::signal, record.lock, era};
   for (const member::Member& m : membership.known().members) {
     if (!options_.rules.drain_self && m == membership.self()) continue;
     drained.awaited.push_back(m);
@@ -137,32 +134,33 @@ Task<Result<void>> CqlLock::drain(Record& record, Epoch epoch) {
   co_return Result<void>{};
 }
 
-Task<Result<void>> CqlLock::restore(RemoteAddr lock, Epoch epoch) {
-  Result<Header> read = co_await read_header(lock);
+Task<Result<void>> CqlLock::restore(RemoteAddr lock, Era era) {
+  Result<Seen> read = co_await read_header(lock);
   for (bool started_again = false;
        ;) {  // ends: nobody adds to the header any more but those who find the claim
     if (!read) co_return Failure{read.error()};
-    const Header found = *read;
+    const Header found = read->header;
     // Somebody took over: a claimant that was removed has no role any more.
-    if (found.reset_id != my_claim() || found.epoch != epoch) co_return Result<void>{};
+    if (found.reset_id != my_claim() || read->era() != era) co_return Result<void>{};
     const bool wraps = found.end() >= shape_.ticket_limit();
     if (wraps && !started_again) {
-      const Result<void> cleared = co_await start_tickets_again(lock);
+      const Result<void> cleared = co_await start_tickets_again(lock, era);
       if (!cleared) co_return cleared;
       started_again = true;
     }
     Header fresh;
     // Above every ticket that was handed out, so that a ticket names one acquisition for good (H6).
     fresh.ticket = wraps || !options_.rules.tickets_never_go_back ? Ticket{0} : found.end();
-    fresh.epoch =
-        Epoch{static_cast<std::uint8_t>((epoch.value + 1) & ((1u << HeaderLayout::kEpochBits) - 1))};
+    fresh.epoch = Epoch{
+        static_cast<std::uint8_t>((era.epoch.value + 1) & ((1u << HeaderLayout::kEpochBits) - 1))};
     // A swap, not a WRITE: a NIC's FAA is not atomic against a WRITE (H7).
     Op swap = Op::compare_swap(lock, shape_.header.encode(found), shape_.header.encode(fresh),
                                Purpose::reset);
+    swap.incarnation = era.mn_incarnation;
     const Result<void> posted = co_await endpoint_.post(swap);
     if (posted && swap.old == swap.expected) co_return Result<void>{};
     if (posted) {
-      read = shape_.header.decode(swap.old);
+      read->header = shape_.header.decode(swap.old);
       continue;
     }
     const Result<void> settled = co_await settle(lock, posted.error());
@@ -172,11 +170,12 @@ Task<Result<void>> CqlLock::restore(RemoteAddr lock, Epoch epoch) {
 }
 
 // The only reset that needs the slots cleared: tickets repeat. A count of that keeps tokens growing.
-Task<Result<void>> CqlLock::start_tickets_again(RemoteAddr lock) {
+Task<Result<void>> CqlLock::start_tickets_again(RemoteAddr lock, Era era) {
   ScratchWords zeroes{frames(), shape_.slots};
   std::fill(zeroes.words().begin(), zeroes.words().end(), 0);
   Op clear = Op::write(shape_.slot_addr(lock, 0), zeroes.words(), Purpose::reset);
   Op count = Op::fetch_add(shape_.wraps_addr(lock), 1, Purpose::reset);
+  clear.incarnation = count.incarnation = era.mn_incarnation;
   const Result<void> posted = co_await endpoint_.post(clear, count);
   if (!posted) co_return co_await settle(lock, posted.error());
   co_return Result<void>{};
@@ -265,12 +264,13 @@ Task<Result<void>> CqlLock::settle(RemoteAddr lock, Errc error) {
                                                              : Errc::mn_restarted};
 }
 
-Task<Result<Header>> CqlLock::read_header(RemoteAddr lock) {
+Task<Result<CqlLock::Seen>> CqlLock::read_header(RemoteAddr lock) {
   for (;;) {  // a READ whose outcome is unknown is harmless
+    const std::uint32_t incarnation = endpoint_.incarnation(lock.mn);
     std::uint64_t word = 0;
     Op look = Op::read(lock, {&word, 1}, Purpose::reset);
     const Result<void> posted = co_await endpoint_.post(look);
-    if (posted) co_return shape_.header.decode(word);
+    if (posted) co_return Seen{shape_.header.decode(word), incarnation};
     if (!options_.outlives_restarts && posted.error() == Errc::mn_restarted) {
       co_return Failure{Errc::mn_restarted};  // not meant for it
     }

@@ -60,6 +60,8 @@ class Node {
   static constexpr std::uint32_t kNoIncarnation = ~std::uint32_t{0};
   virtual void mean_only(MnId, std::uint32_t /*incarnation*/) {}
   virtual std::uint32_t meant(MnId) const { return 1; }
+  // The newest incarnation of a memory node that anything in this process knows of.
+  virtual std::uint32_t heard_of(MnId) const { return 0; }
 
  protected:
   // True: everybody has, or will have, what was sent to them.

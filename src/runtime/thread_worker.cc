@@ -47,12 +47,12 @@ ThreadWorker::Running::Running(ThreadWorker& worker, std::unique_lock<std::mutex
       next_(next),
       outer_(std::exchange(t_running, &worker)) {
   // Release is enough: who still sees it away rings for the dispatcher, which finds that it is not.
-  worker_.bell_.store(word(Bell::running), std::memory_order_release);
+  worker_.bell().store(word(Bell::running), std::memory_order_release);
 }
 
 ThreadWorker::Running::~Running() {
   t_running = outer_;
-  worker_.bell_.store(word(Bell::away));
+  worker_.bell().store(word(Bell::away));
   // What came before the bell said so was told to nobody.
   next_ = worker_.anything_to_do() ? Time{} : worker_.next_deadline();
 }
@@ -161,15 +161,21 @@ void ThreadWorker::rest() {
   }
   looks_ = std::max(looks_ / 2, kLooksMin);
   if (soon) return;
-  bell_.store(word(Bell::asleep));
+  BellWord& bell = this->bell();
+  bell.store(word(Bell::asleep));
   // Whoever has sent something before it could see that.
-  if (!anything_to_do()) sleep(next_deadline());
-  bell_.store(word(Bell::running));
+  if (&bell == bell_.load() && !anything_to_do()) sleep(next_deadline());
+  this->bell().store(word(Bell::running));
   (void)fire_timers();
 }
 
 void ThreadWorker::sleep(Time until) {
-  futex_wait(bell_, word(Bell::asleep), until);
+  futex_wait(bell(), word(Bell::asleep), until);
+}
+
+void ThreadWorker::part_with_bell() {
+  BellWord* before = bell_.exchange(&own_bell_);
+  if (before != &own_bell_) futex_clear_and_wake(*before, kAsleepBit);
 }
 
 bool ThreadWorker::look_for_a_while(bool (*done)(void*), void* argument) {
@@ -187,7 +193,7 @@ bool ThreadWorker::look_for_a_while(bool (*done)(void*), void* argument) {
 Time ThreadWorker::progress() {
   std::unique_lock guard{running_, std::try_to_lock};
   // Whoever runs it looks for itself; but it may just be leaving, and have looked already.
-  if (!guard.owns_lock()) return bell_.load() == word(Bell::away) ? now() + kNotWorthSleeping : kNever;
+  if (!guard.owns_lock()) return bell().load() == word(Bell::away) ? now() + kNotWorthSleeping : kNever;
   Time next;
   {
     const Running here{*this, std::move(guard), next};

@@ -36,7 +36,7 @@ bool ring(BellWord& bell);
 
 class ThreadWorker : public Worker {
  public:
-  ThreadWorker(Prng random, BellWord& bell) : Worker(random), bell_(bell) {}
+  ThreadWorker(Prng random, BellWord& bell) : Worker(random), bell_(&bell) {}
 
   Time now() const override;
   void arm(Timer& timer, Time when) override;
@@ -104,10 +104,12 @@ class ThreadWorker : public Worker {
   // For workers that wait for more than a futex: sleeps until somebody rings, something arrives, or `until`.
   virtual void sleep(Time until);
   // True: awake now. False: away.
-  virtual bool ring_bell() { return ring(bell_); }
+  virtual bool ring_bell() { return ring(bell()); }
   // How often to look before sleeping, at most.
   virtual std::uint32_t looks_max() const { return 2000; }
-  BellWord& bell() { return bell_; }
+  BellWord& bell() { return *bell_.load(); }
+  // Somebody else is about to get the bell. From now on nobody outside this process wakes this worker.
+  void part_with_bell();
 
  private:
   bool look_for_a_while(bool (*done)(void*), void* argument) override;
@@ -151,8 +153,9 @@ class ThreadWorker : public Worker {
   static constexpr std::uint32_t kLooksMin = 64;
   static constexpr std::uint32_t kTurnsBetweenClocks = 32;
 
-  BellWord& bell_;
-  std::mutex running_;  // held by the thread that runs this worker
+  std::atomic<BellWord*> bell_;
+  BellWord own_bell_{0};  // once it has parted with the one that it was given
+  std::mutex running_;    // held by the thread that runs this worker
   std::vector<std::coroutine_handle<>> ready_;
   std::vector<std::coroutine_handle<>> resuming_;
   std::map<std::pair<std::int64_t, std::uint64_t>, Timer*> timers_;  // by when, and which

@@ -11,6 +11,7 @@
 
 #include "api/support.h"
 #include "base/check.h"
+#include "base/futex.h"
 #include "member_shm/compute_node.h"
 #include "member_shm/slot_lock.h"
 #include "support/soon.h"
@@ -173,7 +174,42 @@ TEST(Lost, AForkedChildClosesNothingThatGotTheNumbersOfTheLibrary) {
   EXPECT_EQ(careless.wait(), 0);
 }
 
-// The new handle has the slot, and the numbers, of the old one.
+// Who does not know yet that it has lost its slot goes on using what belongs to it.
+TEST(Lost, ASlotIsGivenToNobodyBeforeWhoeverHadItHasFoundOut) {
+  const std::string uri = fresh_uri() + "&members=1";
+  Child child{[&] {
+    Cluster old = open(uri);
+    if (close_range(3, ~0U, 0) != 0) return 1;
+    Cluster again = open(uri);
+    if (!old.evicted()) return 2;
+    return again.close() ? 0 : 3;
+  }};
+  EXPECT_EQ(child.wait(), 0);
+}
+
+// Messages and bells of the slot are for whoever gets it next, however long this process lives.
+TEST(Lost, AProcessThatWasEvictedReadsNothingAnyMore) {
+  const std::string uri = fresh_uri();
+  Child child{[&] {
+    Cluster old = open(uri);
+    auto file = shm::Cluster::open("/dev/shm", name_in(uri));
+    if (!file || close_range(3, ~0U, 0) != 0) return 1;
+    if (!soon([&] { return member::view_of(*file).members.empty(); })) return 2;
+    BellWord& bell = file->dispatcher_bell(Slot{0});
+    bell.store(static_cast<std::uint32_t>(Bell::asleep));
+    if (!file->mailbox(EndpointId{0}).send({Slot{0}, 0, 2}, EndpointId{0}, Message{})) return 3;
+    (void)ring(bell);
+    const Time until = monotonic_now() + milliseconds(300);
+    while (monotonic_now() < until) {
+      if (bell.load() != static_cast<std::uint32_t>(Bell::running)) return 4;
+      if (!file->mailbox(EndpointId{0}).anything_arrived()) return 5;
+    }
+    return old.close().error().code == Errc::evicted ? 0 : 6;
+  }};
+  EXPECT_EQ(child.wait(), 0);
+}
+
+// The new handle has the numbers of the old one.
 TEST(Lost, AProcessThatOpensAgainBeforeItHasFoundOutLosesNothingNew) {
   const std::string uri = fresh_uri();
   Child child{[&] {

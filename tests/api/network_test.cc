@@ -55,8 +55,9 @@ class TcpCluster : public ::testing::Test {
     nodes_[id] = &spare;
     return "127.0.0.1:" + std::to_string(port);
   }
+  void stop(std::uint16_t id) { end(*nodes_[id]); }
   void restart(std::uint16_t id) {
-    end(*nodes_[id]);
+    stop(id);
     start(id);
   }
   void send(std::uint16_t id, int signal) { ::kill(nodes_[id]->pid, signal); }
@@ -388,6 +389,19 @@ TEST_F(TcpCluster, AnAddressOnAMemoryNodeThatCameLaterIsForThatIncarnation) {
   ASSERT_TRUE(soon([&] { return cluster.named_lock("another", MnId{1}).has_value(); }));
   EXPECT_EQ(cluster.write(kMade, {&word, 1}).error(), Errc::mn_restarted);
   EXPECT_THROW(mutex.lock(), std::system_error);
+  EXPECT_TRUE(cluster.close());
+}
+
+TEST_F(TcpCluster, AnAddressOnAMemoryNodeThatWasAwayIsForTheNextIncarnation) {
+  addresses_.push_back(start(1));
+  Cluster watching = open(uri());
+  const std::uint64_t before = watching.stats().view;
+  stop(1);
+  ASSERT_TRUE(soon([&] { return watching.stats().view > before; }));
+  Cluster cluster = open(uri());
+  start(1);
+  std::uint64_t word = 0;
+  EXPECT_TRUE(soon([&] { return cluster.read({MnId{1}, 4096}, {&word, 1}).has_value(); }));
   EXPECT_TRUE(cluster.close());
 }
 

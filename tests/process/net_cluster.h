@@ -108,10 +108,12 @@ class NetCluster {
       for (const Station& station : control_.stations) sum += station.operations.load();
       return sum;
     };
+    int looks = 0;  // in a row at which nothing had happened
     return soon([&] {
       const std::uint64_t before = operations();
       usleep(50'000);
-      return operations() == before;
+      looks = operations() == before ? looks + 1 : 0;
+      return looks == 8;
     });
   }
 

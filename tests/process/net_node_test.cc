@@ -7,7 +7,9 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <functional>
+#include <set>
 #include <thread>
 
 #include "process/memory_node_thread.h"
@@ -376,6 +378,26 @@ TEST(NetNode, AMemoryNodeDoesNotTakeItselfForDeadInAStormOfJoins) {
     }
   }
   EXPECT_EQ(mn.log().find("memory node 0 is gone"), std::string::npos) << mn.log();
+}
+
+// All of them ask at the same moment.
+TEST(NetNode, AStormOfJoinsFinishesAndNobodyIsEvicted) {
+  constexpr std::uint32_t kMany = 500;
+  MemoryNodeThread mn{1 << 16, seconds(60), kMany};
+  std::deque<Insider> joining;
+  for (std::uint32_t i = 0; i < kMany; ++i) joining.emplace_back(mn.address());
+  for (Insider& one : joining) one.send(member::frame_of(member::Join{1, {{"address", 1}}}));
+  std::set<Slot> slots;
+  std::uint64_t removals = 0;
+  for (Insider& one : joining) {
+    EXPECT_TRUE((member::dispatch<member::Joined>(one.next(), [&](const member::Joined& joined) {
+      slots.insert(joined.self.slot);
+      removals = std::max(removals, joined.state.removals);
+      EXPECT_EQ(joined.state.mns[0].incarnation, 1u) << "the memory node has voided itself";
+    })));
+  }
+  EXPECT_EQ(slots.size(), kMany);
+  EXPECT_EQ(removals, 0u);
 }
 
 // Of memory nodes: does with one, at each of its ticks, what the test says.

@@ -504,6 +504,36 @@ TEST(Regress, AClaimFromBeforeARestartIsAnsweredByWhoeverHoldsTheLockAfterIt) {
   EXPECT_EQ(cluster.nodes[0].locks->running(), 0u) << "it still waits for an answer";
 }
 
+// It claimed the lock before the restart, and hears of that before it asks the others to get out of the way.
+TEST(Regress, AClaimIsOfTheIncarnationInWhichItWasMade) {
+  Cluster cluster;
+  Visit after;
+  const auto reset = [&] { cluster.nodes[0].locks->worker(0).cql().reset_for_nothing(kLock); };
+  reset();
+  cluster.run(milliseconds(1));
+  EXPECT_EQ(header_in(cluster).epoch, Epoch{1});
+  cluster.engine.cut(sim::kCoordinator, sim::Party{1});  // it cannot learn who the others are
+  reset();
+  cluster.run(microseconds(200));
+  EXPECT_NE(header_in(cluster).reset_id, ResetId{0});
+  cluster.members.restart(MnId{0}, microseconds(200));
+  cluster.run(microseconds(500));
+  Cluster::Node& first = cluster.nodes[0];
+  Visit sibling;
+  first.sibling = first.locks->client(0);
+  cluster.start(0, visit(first.endpoint->worker(), *first.sibling, {MnId{0}, 8192}, Mode::exclusive, {},
+                         sibling));
+  Cluster::Node& holder = cluster.nodes[1];
+  cluster.start(1, visit(holder.endpoint->worker(), *holder.client, kLock, Mode::exclusive,
+                         milliseconds(500), after));
+  cluster.run(milliseconds(1));
+  EXPECT_TRUE(sibling.left && after.entered);
+  cluster.engine.heal();
+  cluster.run(milliseconds(50));
+  EXPECT_FALSE(after.left);
+  EXPECT_EQ(first.locks->running(), 0u) << "it waits for the holder's answer";
+}
+
 // Nor does it help to wait for one whose hold the restart has made void, however long its section lasts.
 TEST(Regress, AClaimAfterARestartDoesNotWaitForAHoldFromBeforeIt) {
   Cluster cluster;

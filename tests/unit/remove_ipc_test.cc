@@ -54,7 +54,7 @@ TEST_F(RemoveIpc, TheLastSettingCounts) {
   EXPECT_FALSE(removes()) << "of one name, that in /etc has it";
   write("run/systemd/logind.conf.d/90-more.conf", "[Login]\nRemoveIPC=\n");
   EXPECT_TRUE(removes()) << "the default again";
-  write("run/systemd/logind.conf.d/95-more.conf", "[Login]\nRemoveIPC=off\n");
+  write("run/systemd/logind.conf.d/95-more.conf", "[Login]\nRemoveIPC=Off\n");
   EXPECT_FALSE(removes());
   write("run/systemd/logind.conf.d/99-more.conf.bak", "[Login]\nRemoveIPC=yes\n");
   EXPECT_FALSE(removes());

@@ -264,7 +264,6 @@ void Port::on_peers(const std::vector<PeerAddresses>& peers) {
     for (std::size_t w = 0; w < old.workers.size(); ++w) {
       const PeerId gone{old.slot, old.incarnation, static_cast<std::uint16_t>(w)};
       transport_->forget(gone);
-      streams_.forget(gone);
     }
     old.workers.clear();
   }
@@ -272,6 +271,8 @@ void Port::on_peers(const std::vector<PeerAddresses>& peers) {
     if (peer.slot.value >= peers_.size()) peers_.resize(peer.slot.value + 1u);
     peers_[peer.slot.value] = peer;
   }
+  // Also of those that came and went between two views, and were heard.
+  streams_.forget([this](const PeerId& peer) { return is_gone(peer); });
 }
 
 void Port::send(EndpointId from, EndpointId to, const Message& message) {

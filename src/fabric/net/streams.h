@@ -37,8 +37,11 @@ class Streams {
   Packet thanks_to(const PeerId& peer);
   // The peer has made another connection: what was under way on the last one is lost.
   void starts_again(const PeerId& peer, Time now);
-  // There will be nothing more for this peer, or from it.
-  void forget(const PeerId& peer) { streams_.erase(peer); }
+  // There will be nothing more for these peers, or from them.
+  template <class Gone>
+  void forget(Gone is_gone) {
+    std::erase_if(streams_, [&](const auto& entry) { return is_gone(entry.first); });
+  }
 
   // Something could not be handed to the network yet, or should leave at once.
   bool is_urgent() const { return is_urgent_; }

@@ -27,8 +27,7 @@ std::uint64_t ShmEndpoint::fetch_add_at_once(RemoteAddr addr, std::uint64_t delt
 }
 
 void ShmEndpoint::ring(Doorbell& doorbell) {
-  // Relaxed: who is told later finds out with its next operation.
-  if (evicted_.load(std::memory_order_relaxed)) return doorbell.complete(Errc::evicted);
+  if (is_evicted()) return doorbell.complete(Errc::evicted);
   for (const Op* op : doorbell.ops()) {
     if (op->incarnation != 0 && op->incarnation != mn_incarnation_)
       return doorbell.complete(Errc::mn_restarted);
@@ -75,7 +74,7 @@ void ShmEndpoint::perform(Op& op) const {
 }
 
 void ShmEndpoint::transmit(EndpointId to, const Message& message) {
-  if (evicted_.load(std::memory_order_relaxed)) return;
+  if (is_evicted()) return;
   // In order: not before what could not be sent yet.
   if (is_waiting(to) || !try_send(to, message)) unsent_.push_back({to, message});
 }
@@ -104,7 +103,9 @@ void ShmEndpoint::wake(EndpointId to) const {
     (void)declock::ring(cluster_.dispatcher_bell(cluster_.owner_of(to)));
 }
 
+// Who is evicted reads nothing either: the mailbox is for whoever has the slot next.
 bool ShmEndpoint::poll() {
+  if (is_evicted()) return false;
   if (!unsent_.empty()) send_again();
   return mailbox_.receive([this](const Sender& sender) { return cluster_.is_alive(sender); },
                           [this](EndpointId from, const Message& message) {
@@ -141,7 +142,7 @@ Time ShmWorker::look_again() const {
 
 void ShmWorker::on_away(Time when) {
   if (dispatcher_until_ns_ != nullptr && when.ns >= dispatcher_until_ns_->load()) return;
-  (void)declock::ring(dispatcher_);
+  (void)declock::ring(*dispatcher_.load());
 }
 
 }  // namespace declock::shm

@@ -26,7 +26,7 @@ class ShmEndpoint final : public Endpoint {
   // For its worker: hands what has arrived to the receiver, and sends what could not be sent before. True: something
   // has arrived.
   bool poll();
-  bool anything_arrived() const { return mailbox_.anything_arrived(); }
+  bool anything_arrived() const { return !is_evicted() && mailbox_.anything_arrived(); }
   bool anything_unsent() const { return !unsent_.empty(); }
 
  private:
@@ -50,12 +50,16 @@ class ShmEndpoint final : public Endpoint {
   std::vector<Unsent> unsent_;
   bool is_waiting(EndpointId to) const;
   void send_again();
+  // Relaxed: who is told later finds out with its next operation.
+  bool is_evicted() const { return evicted_.load(std::memory_order_relaxed); }
 };
 
 class ShmWorker final : public ThreadWorker {
  public:
-  ShmWorker(Prng random, const Cluster& cluster, Slot slot, std::uint32_t number)
-      : ThreadWorker(random, cluster.bell(slot, number)), dispatcher_(cluster.dispatcher_bell(slot)) {}
+  // `dispatcher`: of its member, as long as there is one.
+  ShmWorker(Prng random, BellWord& bell, const std::atomic<BellWord*>& dispatcher)
+      : ThreadWorker(random, bell), dispatcher_(dispatcher) {}
+  using ThreadWorker::part_with_bell;
 
   void add(ShmEndpoint& endpoint) { endpoints_.push_back(&endpoint); }
   bool anything_unsaid() const override;
@@ -75,7 +79,7 @@ class ShmWorker final : public ThreadWorker {
   Time look_again() const override;
   void on_away(Time when) override;
 
-  BellWord& dispatcher_;
+  const std::atomic<BellWord*>& dispatcher_;
   std::atomic<std::int64_t>* dispatcher_until_ns_ = nullptr;
   std::vector<ShmEndpoint*> endpoints_;
   std::function<void()> on_news_;

@@ -264,6 +264,7 @@ void CoordinatorServer::lose_mn(std::uint16_t id) {
 void CoordinatorServer::on_down(LineId line) {
   std::erase_if(lines_, [&](const auto& entry) { return entry.second == line; });
   std::erase_if(waiting_, [&](const WaitingJoin& w) { return w.line == line; });
+  std::erase_if(answers_, [&](const Answer& a) { return a.line == line; });
   told_.erase(line);
   for (auto& [id, seat] : mns_) {
     if (seat.line == line) seat.line = 0;

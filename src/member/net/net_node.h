@@ -102,6 +102,7 @@ class NetNode final : public Node,
   Result<Memory, std::string> find(MnId mn, const std::string& name) override;
   void mean_only(MnId mn, std::uint32_t incarnation) override { meant_[mn.value].store(incarnation); }
   std::uint32_t meant(MnId mn) const override { return meant_[mn.value].load(); }
+  std::uint32_t heard_of(MnId mn) const override { return incarnations_[mn.value].load(); }
   std::uint32_t members() const override { return shape_.members; }
   std::uint32_t workers() const override { return config_.workers; }
   bool reaches(RemoteAddr addr, std::uint64_t words) const override {

@@ -37,6 +37,9 @@ std::vector<std::uint64_t> words_of(const shm::Cluster& cluster) {
   return words;
 }
 
+// How long a process that has lost its lock has to find out by itself. Then it has gone on to another program, or is stopped.
+constexpr Duration kFindsOutIn = seconds(1);
+
 // Whoever had the slot is dead: nothing that it began can take effect any more.
 void remove_dead(const shm::Cluster& cluster, Slot slot, std::uint64_t seen) {
   if (!MemberWord::of(seen).live) return;
@@ -103,6 +106,16 @@ class ProcessEnd {
   bool is_over_ = false;
 };
 
+// A member that has lost its lock, but lives, as far as is known, and uses what it has in shared memory.
+bool still_lives(const shm::Cluster& cluster, Slot slot) {
+  const shm::Cluster::MemberLine& line = cluster.member(slot);
+  const std::uint64_t word = line.word.load();
+  if (!MemberWord::of(word).live) return false;
+  ProcessEnd end{line, own_pid_space()};
+  end.look();
+  return end.tells() && !end.is_over() && line.word.load() == word;
+}
+
 }  // namespace
 
 View view_of(const shm::Cluster& cluster) {
@@ -155,18 +168,22 @@ Result<std::unique_ptr<ComputeNode>, std::string> ComputeNode::join(const Config
       if (!cluster->file().is_at_its_path()) continue;
       return Failure{lock.error()};
     }
+    constexpr int kTriesMax = 1000;
     std::optional<Slot> slot;
+    bool any_finds_out = false;  // that it has lost its slot
     const std::uint32_t members = cluster->shape().members;
     for (std::uint32_t i = wanted ? wanted->value : 0; i < (wanted ? wanted->value + 1u : members);
          ++i) {
       slot = Slot{static_cast<std::uint16_t>(i)};
-      if (lock->try_take(*slot)) break;
+      const bool taken = lock->try_take(*slot);
+      if (taken && (tries >= kTriesMax || !still_lives(*cluster, *slot))) break;
+      if (taken) lock->give_back(*slot);
+      any_finds_out = any_finds_out || taken;
       slot.reset();
     }
     if (!cluster->file().is_at_its_path()) continue;
     // Whoever removes the cluster holds all slots for a moment. Somebody may also have inherited them (_Fork()), for good.
-    constexpr int kTriesMax = 1000;
-    if (!slot && tries < kTriesMax && view_of(*cluster).members.empty()) {
+    if (!slot && tries < kTriesMax && (any_finds_out || view_of(*cluster).members.empty())) {
       usleep(1000);
       continue;
     }
@@ -226,10 +243,12 @@ ComputeNode::ComputeNode(shm::Cluster cluster, SlotLock lock, const Member& self
       lock_(std::move(lock)),
       self_(self),
       config_(config),
-      pid_space_(cluster_.member(self.slot).pid_space.load()) {
+      pid_space_(cluster_.member(self.slot).pid_space.load()),
+      dispatcher_bell_(&cluster_.dispatcher_bell(self.slot)) {
   for (std::uint32_t i = 0; i < cluster_.shape().workers; ++i) {
-    workers_.push_back(std::make_unique<shm::ShmWorker>(
-        Prng{config.seed, std::uint64_t{self.slot.value} << 8 | i}, cluster_, self.slot, i));
+    workers_.push_back(
+        std::make_unique<shm::ShmWorker>(Prng{config.seed, std::uint64_t{self.slot.value} << 8 | i},
+                                         cluster_.bell(self.slot, i), dispatcher_bell_));
     memberships_.push_back(std::make_unique<ShmMembership>(cluster_, self, evicted_));
     workers_[i]->set_dispatcher_until(&dispatcher_until_ns_);
     workers_[i]->set_on_news([membership = memberships_[i].get()] { membership->look(); });
@@ -255,8 +274,8 @@ void ComputeNode::start() {
 void ComputeNode::stop() {
   if (!watcher_.joinable() || stopping_.exchange(true)) return;
   if (stop_.is_ours()) (void)!write(stop_.number(), "", 1);  // if not, it looks soon enough
-  futex_clear_and_wake(cluster_.dispatcher_bell(self_.slot), kAsleepBit);
   watcher_.join();
+  futex_clear_and_wake(*dispatcher_bell_.load(), kAsleepBit);
   dispatcher_.join();
 }
 
@@ -345,17 +364,25 @@ void ComputeNode::evict(const std::string& why) {
              "declock: {}: {}; this process is no member any more, and its locks are lost: close the "
              "cluster and open it again\n",
              cluster_.file().path(), why);
-  for (const auto& worker : workers_) worker->tell_news();
+  // What it has in shared memory is for whoever gets the slot next.
+  BellWord* bell = dispatcher_bell_.exchange(&own_dispatcher_bell_);
+  if (bell != &own_dispatcher_bell_) futex_clear_and_wake(*bell, kAsleepBit);
+  for (const auto& worker : workers_) {
+    worker->part_with_bell();
+    worker->tell_news();
+  }
 }
 
 // Who is a member, as far as the watcher has seen.
 struct ComputeNode::Watched {
   std::uint64_t word = 0;         // of its slot
   std::optional<ProcessEnd> end;  // its process
+  Time free_since{};              // nobody has held its lock; not so: Time{}
 
   void is_now(std::uint64_t member) {
     word = member;
     end.reset();
+    free_since = Time{};
   }
 };
 
@@ -374,10 +401,17 @@ bool ComputeNode::look_at(std::uint32_t i, Watched& member, bool look_at_lock) {
       return true;
     }
   }
-  // A lock that nobody holds, or a process that has ended: either is the truth.
-  const bool look = is_new || !member.end->tells() || look_at_lock;
+  // A process that has ended is dead. So is one whose lock nobody holds, but if it is known to live it is to find out first.
+  const bool look = is_new || !member.end->tells() || look_at_lock || member.free_since != Time{};
   const bool is_taken = !look || lock_.is_taken(slot).value_or(true);
-  if (is_taken && !member.end->is_over()) return is_new;
+  const Time now = monotonic_now();
+  if (is_taken) {
+    member.free_since = Time{};
+  } else if (member.free_since == Time{}) {
+    member.free_since = now;
+  }
+  const bool finds_out = member.end->tells() && now - member.free_since < kFindsOutIn;
+  if ((is_taken || finds_out) && !member.end->is_over()) return is_new;
   remove_dead(cluster_, slot, word);
   member.is_now(0);
   return true;
@@ -423,19 +457,20 @@ void ComputeNode::watch() {
 }
 
 void ComputeNode::dispatch() {
-  BellWord& bell = cluster_.dispatcher_bell(self_.slot);
   while (!stopping_.load()) {
+    BellWord& bell = *dispatcher_bell_.load();
     // Asleep first: whoever rings from now on is not missed.
     bell.store(static_cast<std::uint32_t>(Bell::asleep));
     dispatcher_until_ns_.store(ThreadWorker::kNever.ns);
     std::atomic<std::uint32_t>& news = cluster_.member(self_.slot).news;
-    if (news.load() != 0 && news.exchange(0) != 0) {
+    if (!evicted_.load() && news.load() != 0 && news.exchange(0) != 0) {
       for (const auto& worker : workers_) worker->tell_news();
     }
     Time next = ThreadWorker::kNever;
     for (const auto& worker : workers_) next = std::min(next, worker->progress());
     if (stopping_.load()) break;
     dispatcher_until_ns_.store(next.ns);
+    if (&bell != dispatcher_bell_.load()) continue;
     futex_wait(bell, static_cast<std::uint32_t>(Bell::asleep), next);
   }
 }

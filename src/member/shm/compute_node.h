@@ -118,6 +118,9 @@ class ComputeNode final : public Node {
   std::vector<std::unique_ptr<shm::ShmWorker>> workers_;
   std::vector<std::unique_ptr<ShmMembership>> memberships_;  // by worker
   std::vector<std::unique_ptr<shm::ShmEndpoint>> endpoints_;
+  // In shared memory as long as this is a member, then its own.
+  std::atomic<BellWord*> dispatcher_bell_;
+  BellWord own_dispatcher_bell_{0};
   std::atomic<std::int64_t> dispatcher_until_ns_{ThreadWorker::kNever.ns};
   std::atomic<bool> stopping_{false};
   // A pipe: what is written wakes the watcher.
