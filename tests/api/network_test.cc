@@ -392,7 +392,7 @@ TEST_F(TcpCluster, AnAddressOnAMemoryNodeThatCameLaterIsForThatIncarnation) {
   EXPECT_TRUE(cluster.close());
 }
 
-TEST_F(TcpCluster, AnAddressOnAMemoryNodeThatWasAwayIsForTheNextIncarnation) {
+TEST_F(TcpClusterThatMissesOne, AnAddressOnAMemoryNodeThatWasAwayIsForTheNextIncarnation) {
   addresses_.push_back(start(1));
   Cluster watching = open(uri());
   const std::uint64_t before = watching.stats().view;

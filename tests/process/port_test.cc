@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <utility>
+
 #include "net/worker.h"
 #include "networks/networks.h"
 
@@ -15,6 +18,60 @@ class NobodyAnswers final : public Switchboard {
   void ask(std::uint16_t, const PeerId&, const Blob&) override {}
   std::uint32_t incarnation(MnId) const override { return 1; }
 };
+
+// Takes one batch, and says no more of it.
+class TakesOne final : public Transport {
+ public:
+  Result<Blob, std::string> offer(MnId) override { return Blob{}; }
+  Result<void, std::string> connect(MnId, const Blob&) override { return {}; }
+  void drop(MnId) override {}
+  bool post(Batch&) override { return !std::exchange(has_one_, true); }
+  std::span<std::uint64_t> take(std::size_t words) override { return {words_.data(), words}; }
+  void give_back(std::span<std::uint64_t>) override {}
+  Blob address() const override { return {}; }
+  bool send(const PeerId&, const Blob&, const Packet&) override { return true; }
+  void forget(const PeerId&) override {}
+  Result<Blob, std::string> accept(const PeerId&, const Blob&) override { return Blob{}; }
+  void accepted(const PeerId&, const Blob&) override {}
+  bool poll(Sink&) override { return false; }
+  int wait_descriptor() const override { return -1; }
+  bool may_wait() override { return true; }
+  const TransportCounts& counts() const override { return counts_; }
+
+ private:
+  bool has_one_ = false;
+  std::array<std::uint64_t, 8> words_{};
+  TransportCounts counts_;
+};
+
+Task<void> add_one(NetEndpoint& endpoint, Result<void>& outcome) {
+  Op add = Op::fetch_add({MnId{0}, 0}, 1, Purpose::data);
+  outcome = co_await endpoint.post(add);
+}
+
+// Whoever does it again may do it twice, or must.
+TEST(Port, WhatAnEvictedMemberHadPostedIsNotSaidToBeUndone) {
+  NobodyAnswers switchboard;
+  NetWorker worker{Prng{1, 1}, [](Time) {}};
+  Port port{{}, std::make_unique<TakesOne>(), worker, switchboard};
+  worker.set_port(&port);
+  NetEndpoint endpoint{EndpointId{0}, worker, port};
+  Result<void> posted = Failure{Errc::busy};
+  Result<void> unposted = Failure{Errc::busy};
+  worker.run([&]() -> Task<void> {
+    port.attach(MnId{0});
+    port.on_attached(MnId{0}, 1, {});
+    Task<void> first = add_one(endpoint, posted);
+    Task<void> second = add_one(endpoint, unposted);
+    first.start();
+    second.start();
+    port.evict();
+    co_return;
+  });
+  EXPECT_EQ(posted.error(), Errc::outcome_unknown);
+  EXPECT_EQ(unposted.error(), Errc::evicted);
+  worker.set_port(nullptr);
+}
 
 Task<void> wake_and_destroy(NetWorker& worker, Port& port) {
   {

@@ -249,5 +249,24 @@ TEST_F(AtOnce, ALoneHolderAnswersAResetWhenItReleasesAtOnce) {
   EXPECT_EQ(header(), (Header{Ticket{header().ticket}, 0, 0, Epoch{1}, ResetId{0}}));
 }
 
+Task<Errc> add_one(Endpoint& endpoint) {
+  Op add = Op::fetch_add(kLock, 1, Purpose::data);
+  const Result<void> posted = co_await endpoint.post(add);
+  co_return posted ? Errc::ok : posted.error();
+}
+
+TEST_F(AtOnce, WhoIsEvictedChangesNothing) {  // F5
+  member::ComputeNode& process = *nodes_[0].process;
+  process.start();
+  (void)unlink(process.cluster().file().path().c_str());
+  ASSERT_TRUE(soon([&] { return process.membership(0).evicted(); }));
+  EXPECT_EQ(process.worker(0).run([&] { return add_one(process.endpoint(0)); }), Errc::evicted);
+  auto client = nodes_[0].client();
+  Hold hold;
+  EXPECT_FALSE(client->acquire_at_once(kLock, W, hold));
+  EXPECT_EQ(nodes_[1].process->cluster().word(kLock).load(), 0u);
+  process.stop();
+}
+
 }  // namespace
 }  // namespace declock::hier

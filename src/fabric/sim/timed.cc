@@ -90,6 +90,10 @@ bool TimedEngine::keep_for_later(const Event& event) {
   switch (event.kind) {
     case EventKind::complete:
       whose = party_of_worker(flight(event.index).worker);
+      if (is_cut(party_of(flight(event.index).mn()), whose)) {
+        held_up_.push_back(event);
+        return true;
+      }
       break;
     case EventKind::deliver: {
       const Letter& letter = letters_[event.index];
