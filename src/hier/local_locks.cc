@@ -437,14 +437,17 @@ LocalWaiter* LocalLocks::first_of(const LocalLock& lock, Mode mode) {
 std::optional<std::uint64_t> LocalLocks::known_wraps(const Hold& hold) {
   const std::lock_guard guard{mutex_};
   const auto found = wraps_.find(hold.lock.packed());
-  if (found == wraps_.end() || found->second.epoch != hold.epoch) return {};
+  if (found == wraps_.end() || found->second.epoch != hold.epoch ||
+      found->second.mn_incarnation != hold.mn_incarnation) {
+    return {};
+  }
   return found->second.count;
 }
 
 void LocalLocks::remember_wraps(const Hold& hold, std::uint64_t wraps) {
   const std::lock_guard guard{mutex_};
   if (wraps_.size() >= kWrapsKept) wraps_.clear();
-  wraps_[hold.lock.packed()] = {hold.epoch, wraps};
+  wraps_[hold.lock.packed()] = {hold.epoch, hold.mn_incarnation, wraps};
 }
 
 LocalLock& LocalLocks::insert(RemoteAddr addr) {

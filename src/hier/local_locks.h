@@ -230,6 +230,7 @@ class LocalLocks {
   PooledTable<LocalLock> locks_;  // by address
   struct Wraps {
     Epoch epoch;
+    std::uint32_t mn_incarnation;
     std::uint64_t count;
   };
   std::unordered_map<std::uint64_t, Wraps> wraps_;  // by address

@@ -22,7 +22,7 @@
 
 #ifdef __SANITIZE_ADDRESS__
 // Of a connection that is half-way when its endpoint is closed, libfabric forgets a part.
-extern "C" const char* __lsan_default_suppressions() {
+extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {
   return "leak:libfabric";
 }
 #endif

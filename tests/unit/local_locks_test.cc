@@ -389,6 +389,20 @@ TEST(LocalLocks, APlaceForAWriterThatGaveUpIsNotKeptForAReader) {
   EXPECT_FALSE(record->unwanted);
 }
 
+// Epochs begin again when the memory node restarts, and so does the count.
+TEST(LocalLocks, WrapsOfAnotherLifeOfTheLockAreNotRemembered) {
+  Node node{{PolicyKind::phase_fair}};
+  const Hold hold{.lock = kLock, .mode = W, .epoch = Epoch{1}, .mn_incarnation = 1};
+  node.locals.remember_wraps(hold, 7);
+  EXPECT_EQ(node.locals.known_wraps(hold), 7u);
+  Hold later = hold;
+  later.epoch = Epoch{2};
+  EXPECT_FALSE(node.locals.known_wraps(later));
+  Hold restarted = hold;
+  restarted.mn_incarnation = 2;
+  EXPECT_FALSE(node.locals.known_wraps(restarted));
+}
+
 TEST(LocalLocks, TryingNeverWaits) {
   using Try = LocalLocks::Try;
   Node node{{PolicyKind::phase_fair}};
