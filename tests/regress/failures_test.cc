@@ -453,6 +453,25 @@ TEST(Regress, AReaderWhoseGrantDiedWithTheReleaserTakesItsTurn) {
   EXPECT_EQ(resets(cluster), 0u);
 }
 
+// The same for a reader behind one that holds the lock for long: they share it.
+TEST(Regress, AReaderWhoseGrantIsLateSharesTheLockWithThoseWhoHaveIt) {
+  Cluster cluster;
+  Visit writer, first, second;
+  const auto visits = [&](std::uint32_t i, Mode mode, Duration stay, Visit& seen) {
+    Cluster::Node& node = cluster.nodes[i];
+    cluster.start(i, visit(node.endpoint->worker(), *node.client, kLock, mode, stay, seen));
+    cluster.run(microseconds(20));
+  };
+  visits(0, Mode::exclusive, microseconds(100), writer);
+  visits(1, Mode::shared, milliseconds(100), first);
+  visits(2, Mode::shared, {}, second);
+  cluster.engine.cut(sim::Party{1}, sim::Party{3});
+  cluster.run(milliseconds(20));
+  EXPECT_TRUE(writer.left && first.entered && !first.left);
+  EXPECT_TRUE(second.left);
+  EXPECT_EQ(resets(cluster), 0u);
+}
+
 // Its owner was off its processor between its fetch-and-add and the WRITE of its entry.
 TEST(Regress, AnEntryThatIsMerelyLateIsNoReasonForAReset) {
   Cluster cluster;
