@@ -259,6 +259,7 @@ TEST_F(AtOnce, WhoIsEvictedChangesNothing) {  // F5
   member::ComputeNode& process = *nodes_[0].process;
   process.start();
   (void)unlink(process.cluster().file().path().c_str());
+  (void)unlink(shm::memory_path_of(config_.cluster.directory, config_.cluster.name, 0).c_str());
   ASSERT_TRUE(soon([&] { return process.membership(0).evicted(); }));
   EXPECT_EQ(process.worker(0).run([&] { return add_one(process.endpoint(0)); }), Errc::evicted);
   auto client = nodes_[0].client();
