@@ -18,14 +18,15 @@ class Cluster {
  public:
   static constexpr std::uint32_t kNodes = 3;
 
-  explicit Cluster(std::uint32_t nodes_wanted = kNodes) : count(nodes_wanted) {
+  explicit Cluster(std::uint32_t nodes_wanted = kNodes, const cql::Rules& rules = {})
+      : count(nodes_wanted) {
     for (std::uint32_t i = 0; i < count; ++i) {
       sim::SimWorker& worker = engine.add_worker({}, sim::Party{i + 1});
       Node& node = nodes.emplace_back();
       node.endpoint = &engine.add_endpoint(worker);
       node.membership = members.join(node.endpoint->id(), worker);
       node.locks = std::make_unique<hier::Node>(
-          shape, hier::Policy{}, cql::Options{.patience = milliseconds(1)},
+          shape, hier::Policy{}, cql::Options{.patience = milliseconds(1), .rules = rules},
           std::vector<hier::Station>{{node.endpoint, node.membership.get()}});
       node.locks->worker(0).cql().start_patrol();
       node.client = node.locks->client(0);
@@ -746,6 +747,27 @@ TEST(Regress, NobodyHasAMutexWhileItWaits) {
   }
   EXPECT_GT(done, 100);
   EXPECT_GT(resets(), 1u) << "nobody waited for a reset";
+}
+
+// H8: those who keep coming would hand the lock on to each other for ever, and the claimant would wait for them.
+TEST(Regress, AResetEndsAlthoughLocalClientsKeepComing) {
+  for (const bool ends : {true, false}) {
+    cql::Rules rules;
+    rules.no_local_grants_in_reset = ends;
+    Cluster cluster{Cluster::kNodes, rules};
+    Cluster::Node& node = cluster.nodes[0];
+    node.sibling = node.locks->client(0);
+    int done = 0;
+    for (TimedLockClient* client : {node.client.get(), node.sibling.get()}) {
+      cluster.start(
+          0, visit_often(node.endpoint->worker(), *client, Mode::exclusive, 1'000'000, done));
+    }
+    cluster.run(milliseconds(1));
+    cluster.nodes[1].locks->worker(0).cql().reset_for_nothing(kLock);
+    cluster.run(milliseconds(10));
+    EXPECT_GT(done, 100);
+    EXPECT_EQ(resets(cluster), ends ? 1u : 0u);
+  }
 }
 
 struct Role {

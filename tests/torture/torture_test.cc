@@ -43,7 +43,8 @@ TEST(Torture, TheSameSeedGivesTheSameRun) {
   }
 }
 
-// A rule, and the first seed that misses it (docs/PROTOCOL.md).
+// A rule, and the first seed that misses it (docs/PROTOCOL.md). H8 is missed only where clients keep coming for ever:
+// Regress.AResetEndsAlthoughLocalClientsKeepComing.
 struct Missed {
   const char* rule;
   std::uint64_t seed;
@@ -54,7 +55,7 @@ TEST(Torture, EveryRuleIsMissed) {
   const Missed table[] = {
 #include "torture/first_seeds.inc"
   };
-  EXPECT_EQ(std::size(table), switches().size());
+  EXPECT_EQ(std::size(table) + 1, switches().size());
   for (const auto& [rule, seed, kind] : table) {
     const auto found = find_switch(rule);
     ASSERT_TRUE(found) << rule;
