@@ -759,8 +759,7 @@ TEST(Regress, AResetEndsAlthoughLocalClientsKeepComing) {
     node.sibling = node.locks->client(0);
     int done = 0;
     for (TimedLockClient* client : {node.client.get(), node.sibling.get()}) {
-      cluster.start(
-          0, visit_often(node.endpoint->worker(), *client, Mode::exclusive, 1'000'000, done));
+      cluster.start(0, visit_often(node.endpoint->worker(), *client, Mode::exclusive, 1'000'000, done));
     }
     cluster.run(milliseconds(1));
     cluster.nodes[1].locks->worker(0).cql().reset_for_nothing(kLock);
