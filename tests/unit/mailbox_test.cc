@@ -120,6 +120,28 @@ TEST_F(MailboxTest, ASenderStoppedAfterItsClaimJamsNobody) {
   }
 }
 
+// It was passed over before it, or anybody else, had moved the tail on. What is sent next must not come behind the reader.
+TEST_F(MailboxTest, NothingIsLostInTheSlotOfASenderThatWasPassedOver) {
+  for (const bool killed : {true, false}) {
+    box_ = std::make_unique<Mailbox>();
+    constexpr Sender kStopped{Slot{3}, 0, 1};
+    std::vector<std::uint64_t> got;
+    const auto receive_while = [&](bool lives) {
+      box_->receive([&](const Sender& s) { return lives || s.slot != kStopped.slot; },
+                    [&](EndpointId, const Message& m) { got.push_back(m.words[0]); });
+    };
+    state(0).store(claimed_by(kStopped, 0));
+    receive_while(true);
+    if (!killed) publish(0);
+    receive_while(!killed);
+    got.clear();
+    for (std::uint64_t i = 1; i <= Mailbox::kSlots; ++i) ASSERT_TRUE(send(i)) << i;
+    receive_while(true);
+    ASSERT_EQ(got.size(), Mailbox::kSlots) << (killed ? "killed" : "stopped");
+    EXPECT_EQ(got.front(), 1u);
+  }
+}
+
 TEST_F(MailboxTest, ASenderThatIsStoppedAndThenKilledGivesItsSlotBack) {
   state(0).store(claimed_by({Slot{3}, 0, 1}, 0));
   ASSERT_TRUE(send(1));

@@ -90,13 +90,13 @@ class Mailbox {
         const bool gone = !alive(state.sender);
         const State next{round_of(at + kSlots), Status::free, {}, false};
         // If that fails its sender has come to it: what it published before it went counts.
-        if (!(gone ? swap(slot, state, next) : mark_late(at, slot, state))) {
+        if (!(gone ? swap(slot, state, next) : pass_over(at, slot, state))) {
           at -= 1;
           continue;
         }
         if (!gone) late.add(state.sender);
       } else if (late.has(state.sender)) {
-        (void)mark_late(at, slot, state);
+        (void)pass_over(at, slot, state);
       } else {
         take(slot, State{round_of(at + kSlots), Status::free, {}, false}, deliver);
         any = true;
@@ -245,6 +245,14 @@ class Mailbox {
     late_.store(late_.load(std::memory_order_relaxed) | std::uint64_t{1} << at % kSlots,
                 std::memory_order_relaxed);
     return swap(slot, state, state.as(state.status, true));
+  }
+
+  // Its sender may not have moved the tail on yet, and may never. Once the slot is free again nobody is to find it there:
+  // what came into it would be behind this reader.
+  bool pass_over(std::uint64_t at, MessageSlot& slot, const State& state) {
+    std::uint64_t ticket = at;
+    tail_.compare_exchange_strong(ticket, at + 1);
+    return mark_late(at, slot, state);
   }
 
   // REQUIRES: published.
