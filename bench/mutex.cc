@@ -3,13 +3,17 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <shared_mutex>
 #include <stdexcept>
 #include <thread>
 
+#include "bench/contest.h"
 #include "declock/declock.h"
 
 namespace declock::bench {
@@ -21,19 +25,73 @@ std::int64_t ns_since(Steady::time_point began) {
   return std::chrono::nanoseconds(Steady::now() - began).count();
 }
 
-template <class Fn>
-double ns_each(std::uint32_t operations, Fn fn) {
-  for (std::uint32_t i = 0; i < operations / 10; ++i) fn();  // warm
-  const Steady::time_point began = Steady::now();
-  for (std::uint32_t i = 0; i < operations; ++i) fn();
-  return static_cast<double>(ns_since(began)) / operations;
+// Those who use the lock at once.
+struct Users {
+  std::string what;
+  std::uint32_t processes = 1;
+  std::uint32_t threads = 1;
+};
+
+std::vector<Users> users_of_all_kinds() {
+  const std::uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
+  std::vector<Users> users{{"alone"}};
+  for (const std::uint32_t n : std::set<std::uint32_t>{2, cores, 2 * cores}) {
+    if (n >= 2) users.push_back({fmt::format("{} threads", n), 1, n});
+  }
+  for (const std::uint32_t n : std::set<std::uint32_t>{2, cores, 2 * cores}) {
+    if (n >= 2) users.push_back({fmt::format("{} processes", n), n, 1});
+  }
+  return users;
 }
 
-template <class Mutex>
-MutexResult::Cost cost_of(std::string what, Mutex& mutex, std::uint32_t operations) {
-  const double exclusive = ns_each(operations, [&] { const std::unique_lock lock{mutex}; });
-  const double shared = ns_each(operations, [&] { const std::shared_lock lock{mutex}; });
-  return {std::move(what), exclusive, shared};
+struct Mix {
+  std::string_view what;
+  double read_ratio;
+};
+constexpr std::array kMixes{Mix{"exclusive", 0}, Mix{"half shared", 0.5}, Mix{"shared", 1}};
+
+std::optional<double> median(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// All locks in turn, round by round: what else the machine does meanwhile meets them all.
+void compare(const MutexConfig& config, const Users& users, const Mix& mix, MutexResult& result,
+             const std::function<void(std::string_view)>& progress) {
+  const std::string what = fmt::format("{}, {}", users.what, mix.what);
+  std::vector<std::vector<double>> ns(result.locks.size());
+  std::vector<std::vector<double>> instructions(result.locks.size());
+  std::vector<std::optional<double>> overtakes(result.locks.size());
+  const bool is_alone = users.processes * users.threads == 1;
+  for (std::uint32_t round = 0; round <= config.rounds; ++round) {
+    for (std::size_t i = 0; i < result.locks.size(); ++i) {
+      const Contest contest{.lock = result.locks[i],
+                            .processes = users.processes,
+                            .threads = users.threads,
+                            .read_ratio = mix.read_ratio,
+                            .duration = config.duration,
+                            .watched = round == config.rounds,
+                            .uri = config.uri};
+      if (!can_take_part(contest) || (is_alone && contest.watched)) continue;
+      const ContestResult measured = run_contest(contest, [&] { progress(what); });
+      result.lost_updates += measured.lost_updates;
+      if (contest.watched) {
+        overtakes[i] = measured.overtakes;
+        continue;
+      }
+      ns[i].push_back(measured.ns());
+      if (measured.instructions) instructions[i].push_back(*measured.instructions);
+    }
+  }
+  MutexResult::Row& row = result.ns.emplace_back(what);
+  for (const std::vector<double>& values : ns) row.values.push_back(median(values));
+  if (!is_alone) {
+    if (mix.read_ratio == 0) result.overtakes.push_back({what, overtakes});
+    return;
+  }
+  MutexResult::Row& counted = result.instructions.emplace_back(what);
+  for (const std::vector<double>& values : instructions) counted.values.push_back(median(values));
 }
 
 // REQUIRES: somebody else holds the lock.
@@ -79,6 +137,16 @@ double ns_each_in(Client& client, LockRef lock, std::uint32_t operations, Mode m
 
 MutexResult run_mutex(const MutexConfig& config,
                       const std::function<void(std::string_view)>& progress) {
+  MutexResult result;
+  result.locks = {"declock::SharedMutex", "std::shared_timed_mutex", "pthread_rwlock",
+                  "boost_sharable"};
+  for (const Users& users : users_of_all_kinds()) {
+    for (const Mix& mix : kMixes) {
+      if (users.processes * users.threads > 1 || mix.read_ratio != 0.5)
+        compare(config, users, mix, result, progress);
+    }
+  }
+  // From here on this process has threads.
   const std::string uri =
       config.uri.empty() ? fmt::format("shm:bench-mutex-{}?remove=yes", getpid()) : config.uri;
   auto opened = Cluster::open(uri);
@@ -88,16 +156,9 @@ MutexResult run_mutex(const MutexConfig& config,
   auto client = cluster.client();
   if (!client) throw std::runtime_error(client.error().message);
 
-  MutexResult result;
-  progress("std::shared_timed_mutex");
-  std::shared_timed_mutex standard;
-  result.costs.push_back(cost_of("std::shared_timed_mutex", standard, config.operations));
-  progress("declock::SharedMutex");
-  result.costs.push_back(cost_of("declock::SharedMutex", mutex, config.operations));
   progress("declock::Client");
-  result.costs.push_back({"declock::Client",
-                          ns_each_in(*client, mutex.ref(), config.operations, Mode::exclusive),
-                          ns_each_in(*client, mutex.ref(), config.operations, Mode::shared)});
+  result.client_exclusive_ns = ns_each_in(*client, mutex.ref(), config.operations, Mode::exclusive);
+  result.client_shared_ns = ns_each_in(*client, mutex.ref(), config.operations, Mode::shared);
 
   progress("time-outs");
   mutex.lock();
@@ -131,12 +192,46 @@ MutexResult run_mutex(const MutexConfig& config,
   return result;
 }
 
-std::string table(const MutexResult& result) {
-  std::string text =
-      fmt::format("{:<32}{:>18}{:>18}\n", "lock + unlock, nobody else", "exclusive ns", "shared ns");
-  for (const MutexResult::Cost& cost : result.costs) {
-    text += fmt::format("{:<32}{:>18.0f}{:>18.0f}\n", cost.what, cost.exclusive_ns, cost.shared_ns);
+namespace {
+
+std::string rows_of(std::string_view title, const std::vector<std::string>& locks,
+                    const std::vector<MutexResult::Row>& rows, int digits) {
+  std::string text = fmt::format("{:<28}", title);
+  for (const std::string& lock : locks) text += fmt::format("{:>26}", lock);
+  text += "\n";
+  for (const MutexResult::Row& row : rows) {
+    text += fmt::format("{:<28}", row.what);
+    for (const std::optional<double>& value : row.values) {
+      text += value ? fmt::format("{:>26.{}f}", *value, digits) : fmt::format("{:>26}", "-");
+    }
+    text += "\n";
   }
+  return text + "\n";
+}
+
+nlohmann::ordered_json json_of(const std::vector<std::string>& locks,
+                               const std::vector<MutexResult::Row>& rows) {
+  nlohmann::ordered_json json;
+  for (const MutexResult::Row& row : rows) {
+    for (std::size_t i = 0; i < locks.size(); ++i) {
+      json[row.what][locks[i]] = row.values[i] ? nlohmann::ordered_json(*row.values[i]) : nullptr;
+    }
+  }
+  return json;
+}
+
+}  // namespace
+
+std::string table(const MutexResult& result) {
+  std::string text = rows_of("ns per lock + unlock", result.locks, result.ns, 0);
+  const bool counted =
+      std::any_of(result.instructions[0].values.begin(), result.instructions[0].values.end(),
+                  [](const auto& value) { return value.has_value(); });
+  text += counted ? rows_of("instructions for both", result.locks, result.instructions, 0)
+                  : "The kernel counts no instructions here.\n\n";
+  text += rows_of("overtakes per acquisition", result.locks, result.overtakes, 4);
+  text += fmt::format("declock::Client in a coroutine, alone: {:.0f} ns exclusive, {:.0f} ns shared\n",
+                      result.client_exclusive_ns, result.client_shared_ns);
   text += fmt::format("\n{:<32}{:>9}{:>9}{:>9}{:>9}\n", "time-outs: late by us", "p50", "p99", "max",
                       "early");
   for (const MutexResult::Lateness& l : result.lateness) {
@@ -152,12 +247,16 @@ std::string to_json(const MutexConfig& config, const MutexResult& result, std::s
                               {"benchmark", "mutex"},
                               {"config",
                                {{"uri", config.uri},
+                                {"duration_ns", config.duration.ns},
+                                {"rounds", config.rounds},
                                 {"operations", config.operations},
                                 {"timeouts", config.timeouts},
                                 {"timeout_ns", config.timeout.ns}}}};
-  for (const MutexResult::Cost& cost : result.costs) {
-    json["lock_unlock_ns"][cost.what] = {{"exclusive", cost.exclusive_ns}, {"shared", cost.shared_ns}};
-  }
+  json["ns"] = json_of(result.locks, result.ns);
+  json["instructions"] = json_of(result.locks, result.instructions);
+  json["overtakes_per_acquire"] = json_of(result.locks, result.overtakes);
+  json["lost_updates"] = result.lost_updates;
+  json["client_ns"] = {{"exclusive", result.client_exclusive_ns}, {"shared", result.client_shared_ns}};
   for (const MutexResult::Lateness& l : result.lateness) {
     json["timeout_late_ns"][l.what] = {{"early", l.early},
                                        {"p50", l.late_ns.quantile(500)},

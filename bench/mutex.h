@@ -1,9 +1,10 @@
-// The public API beside the standard library's lock: what SharedMutex and a coroutine client cost when nobody is in the way,
-// and how late their time-outs are.
+// The library's lock beside those that threads and processes use otherwise: what SharedMutex costs alone and contended, what
+// a coroutine client costs, and how late their time-outs are.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,19 +15,27 @@
 namespace declock::bench {
 
 struct MutexConfig {
-  std::string uri;                     // of the cluster; empty: one of its own in shared memory
-  std::uint32_t operations = 200'000;  // of each kind
-  std::uint32_t timeouts = 200;        // of each kind
+  std::string uri;                       // of the cluster; empty: one of its own in shared memory
+  Duration duration = milliseconds(50);  // of each measurement of a mutex
+  std::uint32_t rounds = 5;              // of which the median counts
+  std::uint32_t operations = 200'000;    // of a coroutine client
+  std::uint32_t timeouts = 200;          // of each kind
   Duration timeout = milliseconds(5);
 };
 
 struct MutexResult {
-  struct Cost {
+  std::vector<std::string> locks;
+  // Nothing where a lock cannot be used so, or nothing is known.
+  struct Row {
     std::string what;
-    double exclusive_ns;  // lock and unlock
-    double shared_ns;
+    std::vector<std::optional<double>> values;  // by lock
   };
-  std::vector<Cost> costs;
+  std::vector<Row> ns;            // lock and unlock
+  std::vector<Row> instructions;  // the same
+  std::vector<Row> overtakes;     // per acquisition
+  std::uint64_t lost_updates = 0;
+  double client_exclusive_ns = 0;
+  double client_shared_ns = 0;
   struct Lateness {
     std::string what;
     std::uint64_t early;  // must be 0

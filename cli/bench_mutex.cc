@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <thread>
 
+#include "base/units.h"
 #include "bench/mutex.h"
 #include "commands.h"
 #include "commit.h"
@@ -28,10 +30,12 @@ int run(const Options& options) {
   });
   line.show("");
   if (!json.is_standard_output()) {
-    fmt::print("The library's locks beside the standard library's ({} operations, commit {})\n\n{}",
-               options.config.operations, DECLOCK_COMMIT, bench::table(result));
+    fmt::print("The library's lock beside others on {} cores (median of {} x {}, commit {})\n\n{}",
+               std::thread::hardware_concurrency(), options.config.rounds,
+               format_duration(options.config.duration), DECLOCK_COMMIT, bench::table(result));
   }
   json.write(bench::to_json(options.config, result, DECLOCK_COMMIT));
+  if (result.lost_updates > 0) return kSafety;
   for (const bench::MutexResult::Lateness& lateness : result.lateness) {
     if (lateness.early > 0) return kSafety;
   }
@@ -43,12 +47,16 @@ int run(const Options& options) {
 Action add_bench_mutex(Command bench) {
   Command app = bench.add_command(
       "mutex",
-      "The library's SharedMutex and Client beside std::shared_timed_mutex: cost, and how late "
-      "time-outs are");
+      "The library's SharedMutex beside other locks, alone, between threads and between processes; how "
+      "late time-outs are");
   auto options = std::make_shared<Options>();
   bench::MutexConfig& c = options->config;
   app.add_option("URI", c.uri, "Of a cluster; not given: one of its own in shared memory");
-  app.add_option("--operations", c.operations, "Of each kind").check(whole_number(10, 100'000'000));
+  app.add_duration("--duration", c.duration, "Time of each measurement", milliseconds(1), seconds(60));
+  app.add_option("--rounds", c.rounds, "Measurements of each kind, of which the median counts")
+      .check(whole_number(1, 1000));
+  app.add_option("--operations", c.operations, "Of a client in a coroutine")
+      .check(whole_number(10, 100'000'000));
   app.add_option("--timeouts", c.timeouts, "Of each kind").check(whole_number(1, 100'000));
   app.add_duration("--timeout", c.timeout, "How long each is", microseconds(1), seconds(10));
   app.add_option("--json", options->json, "Write the result there; - for standard output")

@@ -113,7 +113,7 @@ TEST_F(ShmCli, PeersAreMeasuredSideBySide) {
   const Outcome outcome = run("bench peers --duration 20ms --rounds 1 --json -");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto json = nlohmann::json::parse(outcome.out);
-  EXPECT_EQ(json["locks"].size(), 5u);
+  EXPECT_EQ(json["locks"].size(), 6u);
   for (const auto& lock : json["locks"]) {
     EXPECT_EQ(lock["lost_updates"], 0) << lock["lock"];
     EXPECT_GT(lock["contended_mops"], 0) << lock["lock"];
