@@ -15,6 +15,13 @@ void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, Time unti
 // or nothing. REQUIRES: below 2048.
 void futex_clear_and_wake(std::atomic<std::uint32_t>& word, std::uint32_t bits);
 
+// Of whoever looks again and again: leaves the core's other thread more room.
+inline void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
 // CLOCK_MONOTONIC: the same for all processes of the machine.
 Time monotonic_now();
 

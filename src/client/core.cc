@@ -461,7 +461,7 @@ Result<void, Error> Core::close() {
   metrics_.reset();
   const Drained drained = drain();
   std::uint64_t held = 0;
-  for (const auto& lane : lanes_) held += lane->recorder.holding();
+  for_each_recorder([&](const Recorder& recorder) { held += recorder.holding(); });
   bool evicted = any_lane_evicted();
   node_->stop();
   for (const auto& lane : lanes_) {

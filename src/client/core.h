@@ -17,6 +17,7 @@
 
 #include "client/lane.h"
 #include "client/uri.h"
+#include "cql/near_lock.h"
 #include "declock/cluster.h"
 
 namespace declock::metrics {
@@ -69,6 +70,17 @@ class Core {
   Result<Held> acquire(const Wanted& wanted);
   Result<void> release(const LockRef& lock, const Held& held, Lane::Write write);
   void release_behind(const LockRef& lock, const Held& held) noexcept;
+  // Straight on a lock's word: for whoever uses it again and again, where it lies in this process's memory. It is to be
+  // forgotten by the end. The other two do it in one step, unless somebody else has to do with the lock: then they do nothing,
+  // and give false.
+  std::optional<cql::NearLock> near(const LockRef& lock);
+  void forget(cql::NearLock& lock) {
+    if (!is_closed()) lock.forget(locks_->requests());
+  }
+  bool acquire_near(cql::NearLock& near, const LockRef& lock, Mode mode, Held& held);
+  // Waits for other threads of this process that have it.
+  std::optional<Result<Held>> wait_near(const cql::NearLock& near, const LockRef& lock, Mode mode);
+  bool release_near(cql::NearLock& near, const LockRef& lock, const Held& held);
   Result<void> read(RemoteAddr from, std::span<std::uint64_t> words);
   Result<void> write(RemoteAddr to, std::span<const std::uint64_t> words);
   Result<Token> token(const Hold& hold);
@@ -134,6 +146,13 @@ class Core {
   Drained drain();
   bool any_lane_evicted() const;
 
+  // fn(recorder), for everybody who counts.
+  template <class Fn>
+  void for_each_recorder(Fn fn) const {
+    for (const auto& lane : lanes_) fn(lane->recorder);
+    fn(near_recorder_);
+  }
+
   Target target_;
   std::uint64_t lock_bytes_ = 0;
   std::unique_ptr<member::Node> node_;
@@ -141,6 +160,9 @@ class Core {
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::atomic<Standing> standing_{Standing::open};
   std::atomic<bool> was_evicted_{false};  // when it was closed
+  // Of near locks. Written under the mutex of the requests.
+  Recorder near_recorder_;
+  OpCounts near_operations_;
   std::unique_ptr<TraceLog> trace_;
   std::mutex metrics_mutex_;
   std::unique_ptr<metrics::Endpoint> metrics_;

@@ -39,6 +39,8 @@ class Recorder {
   }
 
   void begins() { waiting_.add(); }
+  // It has not begun; another recorder is told.
+  void never_mind() { waited_.add(); }
   // `called`: when it was asked for; 0: not timed. `counts`: for so many acquisitions.
   void acquired(const LockRef& lock, Held& held, std::int64_t called_ns, std::int64_t now_ns,
                 std::uint32_t counts, bool waited);

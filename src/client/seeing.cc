@@ -29,9 +29,9 @@ Stats Core::stats() {
     const std::lock_guard guard{mutex_};
     for (const Table& table : tables_) stats.tables.push_back({.table = table.name});
   }
-  OpCounts operations;
+  for_each_recorder([&](const Recorder& recorder) { recorder.add_to(stats); });
+  OpCounts operations = near_operations_;
   for (const auto& lane : lanes_) {
-    lane->recorder.add_to(stats);
     operations += lane->endpoint.counts();
     const cql::ResetCounts& resets = lane->locks.cql().resets();
     stats.resets += resets.done;
@@ -87,11 +87,11 @@ void Core::fill_report() {
   report_.members = now.members;
   report_.removals = now.removals;
   std::vector<HotLock> hot;
-  for (const auto& lane : lanes_) {
-    report_.waiting += lane->recorder.waiting();
-    report_.holding += lane->recorder.holding();
-    lane->recorder.add_to(hot);
-  }
+  for_each_recorder([&](const Recorder& recorder) {
+    report_.waiting += recorder.waiting();
+    report_.holding += recorder.holding();
+    recorder.add_to(hot);
+  });
   std::sort(hot.begin(), hot.end(),
             [](const HotLock& a, const HotLock& b) { return a.acquired > b.acquired; });
   for (std::size_t i = 0; i < std::min(hot.size(), Report::kHotLocks); ++i) {

@@ -27,9 +27,17 @@ using client::Wanted;
 }  // namespace
 
 struct SharedMutex::State {
-  State() { exclusive.hold.mn_incarnation = 0; }
+  State(std::shared_ptr<client::Core> core_of, const LockRef& at)
+      : core(std::move(core_of)), near(core->near(at)) {
+    exclusive.hold.mn_incarnation = 0;
+    set_ref(at);
+  }
+  ~State() {
+    if (near) core->forget(*near);
+  }
 
-  std::shared_ptr<client::Core> core;
+  const std::shared_ptr<client::Core> core;
+  std::optional<cql::NearLock> near;
   std::string name;  // empty: not by name
 
   Held exclusive;             // of who holds it so, and nobody else's; incarnation 0: nobody does
@@ -44,23 +52,22 @@ struct SharedMutex::State {
     const std::lock_guard guard{mutex};
     lock.store(&found.emplace_back(to));
   }
+  bool lock_near(Mode mode);
+  bool wait_near(Mode mode);
   Result<void> lock_as(Wanted wanted);
+  void keep(Mode mode, const Held& held);
   Held take(Mode mode);
   // Nobody can go on safely: whoever believes that it holds the lock does not.
   [[noreturn]] void misused(std::string_view how) const;
 };
 
-SharedMutex::SharedMutex(const Cluster& cluster, LockRef lock) : state_(std::make_unique<State>()) {
-  state_->core = cluster.core();
-  state_->set_ref(lock);
-}
+SharedMutex::SharedMutex(const Cluster& cluster, LockRef lock)
+    : state_(std::make_unique<State>(cluster.core(), lock)) {}
 
-SharedMutex::SharedMutex(Cluster& cluster, std::string_view name, MnId mn)
-    : state_(std::make_unique<State>()) {
+SharedMutex::SharedMutex(Cluster& cluster, std::string_view name, MnId mn) {
   const auto lock = cluster.named_lock(name, mn);
   if (!lock) fail(lock.error().code, lock.error().message);
-  state_->core = cluster.core();
-  state_->set_ref(*lock);
+  state_ = std::make_unique<State>(cluster.core(), *lock);
   state_->name = name;
 }
 
@@ -70,17 +77,38 @@ LockRef SharedMutex::ref() const {
   return state_->ref();
 }
 
+bool SharedMutex::State::lock_near(Mode mode) {
+  Held held;
+  if (!near || !core->acquire_near(*near, ref(), mode, held)) return false;
+  keep(mode, held);
+  return true;
+}
+
+// Otherwise it is to be waited for with a worker, or there is an error, which is found again.
+bool SharedMutex::State::wait_near(Mode mode) {
+  if (!near) return false;
+  const std::optional<Result<Held>> held = core->wait_near(*near, ref(), mode);
+  if (!held || !*held) return false;
+  keep(mode, **held);
+  return true;
+}
+
+// `mode`: of the client; what this process has of the lock may be more.
+void SharedMutex::State::keep(Mode mode, const Held& held) {
+  if (mode == Mode::exclusive) {
+    exclusive = held;
+    return;
+  }
+  const std::lock_guard guard{mutex};
+  shared.push_back(held);
+}
+
 Result<void> SharedMutex::State::lock_as(Wanted wanted) {
   for (;;) {  // again only if the memory node has restarted, and the name is somewhere else
     wanted.lock = ref();
     const Result<Held> held = core->acquire(wanted);
-    if (held && wanted.mode == Mode::exclusive) {
-      exclusive = *held;
-      return {};
-    }
     if (held) {
-      const std::lock_guard guard{mutex};
-      shared.push_back(*held);
+      keep(wanted.mode, *held);
       return {};
     }
     if (held.error() != Errc::mn_restarted || name.empty()) return Failure{held.error()};
@@ -114,11 +142,13 @@ Held SharedMutex::State::take(Mode mode) {
 }
 
 void SharedMutex::acquire(Mode mode, RemoteAddr from, std::span<std::uint64_t> words) {
+  if (words.empty() && (state_->lock_near(mode) || state_->wait_near(mode))) return;
   const Result<void> locked = state_->lock_as({.lock = {}, .mode = mode, .from = from, .words = words});
   if (!locked) fail(locked.error(), state_->core->explained("declock::SharedMutex::lock"));
 }
 
 bool SharedMutex::acquire_if(Mode mode, bool at_once, std::chrono::nanoseconds deadline) {
+  if (state_->lock_near(mode)) return true;
   const Result<void> locked =
       state_->lock_as({.lock = {},
                        .mode = mode,
@@ -131,7 +161,9 @@ bool SharedMutex::acquire_if(Mode mode, bool at_once, std::chrono::nanoseconds d
 
 void SharedMutex::release(Mode mode) noexcept {
   const Held held = state_->take(mode);
-  state_->core->release_behind({held.hold.lock, state_->ref().table}, held);
+  const LockRef lock{held.hold.lock, state_->ref().table};
+  if (state_->near && state_->core->release_near(*state_->near, lock, held)) return;
+  state_->core->release_behind(lock, held);
 }
 
 Result<void> SharedMutex::release_checked(Mode mode, RemoteAddr to,

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "cql/cql.h"
+#include "cql/successor.h"
 
 namespace declock::cql {
 
@@ -109,7 +110,7 @@ CqlLock::Verdict CqlLock::verdict_on(Record& record, Mode mode, const Header& fo
   if (found.reset_id != ResetId{0} || signalled) return Verdict::aborted;
   // H24: the ticket is about to repeat. H10: more requests than members: an entry would hit another's.
   if (found.end() >= shape_.ticket_limit() || found.qsize >= shape_.slots) return Verdict::stuck;
-  if (!is_free(found, mode)) return Verdict::waits;
+  if (!found.admits(mode)) return Verdict::waits;
   record.held = found.end();
   record.era = {found.epoch, incarnation};
   return Verdict::held;
@@ -137,7 +138,7 @@ Task<Result<bool>> CqlLock::looks_free(RemoteAddr lock, Mode mode) {
     co_return Failure{settled.error()};
   }
   const Header found = shape_.header.decode(word);
-  co_return found.reset_id == ResetId{0} && is_free(found, mode);
+  co_return found.reset_id == ResetId{0} && found.admits(mode);
 }
 
 // Makes a wait known. Must exist before its entry is written: the grant may come before the WRITE's completion.
@@ -289,25 +290,12 @@ Entry CqlLock::entry_for(Ticket ticket, Epoch epoch, Mode mode, Timestamp asked)
       RingTag{version, self_.membership.self().slot}.packed(), epoch, mode, asked, self_.worker, odd};
 }
 
-// Others wait behind this hold: all of them if it is exclusive; if it is shared, from the first writer on,
-// since the readers up to there hold the lock as well.
 Task<Result<std::optional<Timestamp>>> CqlLock::waiting_since(Hold hold) {
   ScratchWords queue{frames(), shape_.queue_words()};
   Op look = Op::read(hold.lock, queue.words(), Purpose::prefetch);
   const Result<void> posted = co_await endpoint_.post(look);
   if (!posted) co_return Failure{posted.error()};
-  const Header seen = shape_.header.decode(queue.words()[0]);
-  const Ticket behind{hold.ticket.value + 1};
-  const QueueView view{options_.rules, shape_, queue.words(),
-                       hold.epoch,     behind, std::max(behind, seen.end())};
-  Ticket from = behind;
-  if (hold.mode == Mode::shared) {
-    from = view.end();
-    view.for_each([&](const Waiter& w) {
-      if (w.mode == Mode::exclusive && !w.has_left()) from = std::min(from, w.ticket);
-    });
-  }
-  co_return view.waiting_since(from);
+  co_return waiting_behind(hold, options_.rules, shape_, queue.words());
 }
 
 Task<Result<std::uint64_t>> CqlLock::wraps(RemoteAddr lock) {

@@ -5,6 +5,7 @@
 // comes, the hold is made known to them first (LocalLocks), and is released as any other.
 #include "base/check.h"
 #include "cql/cql.h"
+#include "cql/successor.h"
 
 namespace declock::cql {
 

@@ -13,8 +13,8 @@
 //
 // Read in this order: layout/header.h (the state table), layout/entry.h, acquire.cc, release.cc,
 // successor.h (whom to grant), queue_view.h (what a reader of the queue sees), requests.h (what a member
-// has to do with a lock), leave.cc, watch.cc (is anybody left who can end a wait?), reset.cc, rules.h; at_once.cc, where
-// operations take no time.
+// has to do with a lock), leave.cc, watch.cc (is anybody left who can end a wait?), reset.cc, rules.h; at_once.cc and
+// near_lock.h, where operations take no time.
 //
 // Invariants:
 //   I1  A ticket names one acquisition; the sum ticket + qsize of a header never decreases but at a wrap.
@@ -166,9 +166,6 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
                      Hold& hold);
   static void fill(Hold& hold, RemoteAddr lock, Mode mode, const Header& found,
                    std::uint32_t incarnation);
-  static bool is_free(const Header& found, Mode mode) {
-    return found.qsize == 0 || (mode == Mode::shared && found.wcnt == 0);
-  }
   Task<Result<std::optional<Hold>>> enqueue_and_wait(Record& record, Mode mode, Timestamp asked,
                                                      Place place);
   Task<Result<void>> await_end_of_reset(Record& record);
@@ -176,7 +173,6 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Entry entry_for(Ticket ticket, Epoch epoch, Mode mode, Timestamp asked) const;
 
   // release.cc
-  static bool owes_nothing(const Hold& hold, const Header& found);
   Task<void> hand_over_behind(Hold hold, Header found);
   Task<Result<void>> release_cql(Record& record, Hold hold, Op* object);
   Task<Result<void>> hand_over(Record& record, Hold hold, Header found, std::span<std::uint64_t> queue);

@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "cql/cql.h"
+#include "cql/successor.h"
 
 namespace declock::cql {
 

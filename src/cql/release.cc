@@ -78,16 +78,6 @@ Task<Result<void>> CqlLock::release_cql(Record& record, Hold hold, Op* object) {
   co_return Result<void>{};
 }
 
-// What the FAA of a release found.
-bool CqlLock::owes_nothing(const Hold& hold, const Header& found) {
-  if (found.reset_id != ResetId{0}) return true;  // the reset cleans up
-  if (found.qsize == 1) return true;              // nobody else is there
-  if (hold.mode == Mode::exclusive) return false;
-  // Nobody waits for a reader. Or: readers are interchangeable, the ticket after the one that we finished is our own, and
-  // it is a reader's.
-  return found.wcnt == 0 || found.ticket.value + 1 == hold.ticket.value;
-}
-
 Task<Result<void>> CqlLock::hand_over(Record& record, Hold hold, Header found,
                                       std::span<std::uint64_t> queue) {
   Worker& worker = endpoint_.worker();

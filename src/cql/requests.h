@@ -66,6 +66,7 @@ struct Claim {
 struct Record {
   RemoteAddr lock;
   std::uint32_t users = 0;        // coroutines that have a reference to this
+  std::uint32_t keepers = 0;      // who want it to stay, whatever it says (near_lock.h)
   std::uint32_t outstanding = 0;  // operations that were posted and may yet take effect
   std::optional<Ticket> held{};
   std::uint32_t handing_over = 0;  // releases that look for whom to grant the lock to
@@ -131,6 +132,19 @@ class Requests {
     reclaim(record);
   }
 
+  // A record that stays although nobody uses it.
+  Record& keep(RemoteAddr lock) {
+    const std::lock_guard guard{mutex_};
+    Record& record = find_or_insert(lock);
+    record.keepers += 1;
+    return record;
+  }
+  void keep_no_longer(Record& record) {
+    const std::lock_guard guard{mutex_};
+    record.keepers -= 1;
+    reclaim(record);
+  }
+
   // fn(record), for what is known of the lock.
   template <class Fn>
   auto change(Record& record, Fn fn) {
@@ -184,7 +198,7 @@ class Requests {
   }
   // Whoever used a lock lately is likely to use it again: some idle records stay.
   void reclaim(Record& record) {
-    if (records_.size() > kIdleKept && record.idle()) records_.erase(record.lock.packed());
+    if (records_.size() > kIdleKept && record.idle() && record.keepers == 0) records_.erase(record.lock.packed());
   }
 
  private:

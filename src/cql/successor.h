@@ -8,8 +8,37 @@
 #include <cstdint>
 
 #include "cql/queue_view.h"
+#include "lock/lock.h"
 
 namespace declock::cql {
+
+// What the fetch-and-add of a release found.
+inline bool owes_nothing(const Hold& hold, const Header& found) {
+  if (found.reset_id != ResetId{0}) return true;  // the reset cleans up
+  if (found.qsize == 1) return true;              // nobody else is there
+  if (hold.mode == Mode::exclusive) return false;
+  // Nobody waits for a reader. Or: readers are interchangeable, the ticket after the one that we finished is our own, and
+  // it is a reader's.
+  return found.wcnt == 0 || found.ticket.value + 1 == hold.ticket.value;
+}
+
+// When the first of those who wait behind this hold asked: of all of them if it is exclusive; if it is shared, of those from
+// the first writer on, since the readers up to there hold the lock as well.
+inline std::optional<Timestamp> waiting_behind(const Hold& hold, const Rules& rules,
+                                               const LockShape& shape,
+                                               std::span<const std::uint64_t> queue) {
+  const Ticket behind{hold.ticket.value + 1};
+  const QueueView view{rules,      shape,  queue,
+                       hold.epoch, behind, std::max(behind, shape.header.decode(queue[0]).end())};
+  Ticket from = behind;
+  if (hold.mode == Mode::shared) {
+    from = view.end();
+    view.for_each([&](const Waiter& w) {
+      if (w.mode == Mode::exclusive && !w.has_left()) from = std::min(from, w.ticket);
+    });
+  }
+  return view.waiting_since(from);
+}
 
 struct Decision {
   Ticket grant_end;  // grant the lock to all of [h, grant_end)

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cql/cql.h"
+#include "cql/near_lock.h"
 #include "hier/local_locks.h"
 #include "hier/synced_clock.h"
 #include "lock/lock.h"
@@ -150,6 +151,13 @@ class Node final : private cql::LockLossListener {
   // As a process that is killed: it says nothing to anybody any more. REQUIRES: its clients are gone.
   ~Node() override { stop(); }
   void stop() { requests_.close(); }
+
+  cql::Requests& requests() { return requests_; }
+  // threads.cc: for threads that run no worker. Nothing, or not done: they are to come as clients of one.
+  std::optional<Result<Hold>> lock_here(const cql::NearLock& near, Mode mode, Time now);
+  LocalLocks::LeftHere unlock_here(const Hold& hold, Time now) {
+    return locals_.leave_here(hold.lock, now);
+  }
 
   HierWorker& worker(std::size_t i) { return *workers_[i]; }
   std::size_t workers() const { return workers_.size(); }

@@ -39,22 +39,43 @@ LocalLocks::Entry LocalLocks::enter(LocalWaiter& waiter, WorkerId worker, Time n
     requests_.set_unwanted(*lock->record, false);
     return Entry::wait;
   }
-  const bool joins = may_join(*lock, waiter);
-  if (joins && (lock->looking || !time_to_look(*lock, now))) {
-    join(*lock, waiter);
-    return Entry::joined;
-  }
-  append(*lock, waiter);
+  const Entry entry = enter_held(*lock, waiter, now);
+  if (entry == Entry::joined) return entry;
   // The request of a client that gave up is for this one now.
   const bool unwanted_so_far = lock->asker == nullptr || lock->asker->mode != lock->asked_for;
   if (lock->state == LocalLock::State::acquiring && unwanted_so_far && lock->asked_for == waiter.mode) {
     requests_.set_unwanted(*lock->record, false);
   }
-  const bool nothing_known = lock->state == LocalLock::State::held && !lock->remote && !lock->looking;
+  return entry;
+}
+
+// Among those who hold the lock or wait here.
+LocalLocks::Entry LocalLocks::enter_held(LocalLock& lock, LocalWaiter& waiter, Time now) {
+  const bool joins = may_join(lock, waiter);
+  if (joins && (lock.looking || !time_to_look(lock, now))) {
+    join(lock, waiter);
+    return Entry::joined;
+  }
+  append(lock, waiter);
+  const bool nothing_known = lock.state == LocalLock::State::held && !lock.remote && !lock.looking;
   if (!joins && !nothing_known) return Entry::wait;
-  waiter.behind = lock->hold;
-  lock->looking = true;
+  waiter.behind = lock.hold;
+  lock.looking = true;
   return Entry::look_and_wait;
+}
+
+std::optional<LocalLocks::Entry> LocalLocks::enter_here(LocalWaiter& waiter, Time now) {
+  const std::lock_guard guard{mutex_};
+  const auto [lock, is_new] = find_or_make(waiter.addr, now);
+  if (is_new) {
+    erase(*lock);
+    return {};
+  }
+  if (lock->state != LocalLock::State::held) return {};
+  // A reader that waits looks again and again for remote writers that have given up, and for the dead: with a worker.
+  const bool joins = may_join(*lock, waiter) && (lock->looking || !time_to_look(*lock, now));
+  if (waiter.mode == Mode::shared && !joins) return {};
+  return enter_held(*lock, waiter, now);
 }
 
 void LocalLocks::enter_queued(LocalWaiter& waiter, Time now) {
@@ -331,8 +352,30 @@ LocalLocks::Choice LocalLocks::choose(const LocalLock& lock) const {
 LocalLocks::Leave LocalLocks::leave(RemoteAddr addr, WorkerId worker, bool unwritten, Time now) {
   const std::lock_guard guard{mutex_};
   LocalLock& lock = *find_or_make(addr, now).lock;
-  if (lock.holders == 1) section_ = Duration{(15 * section_.ns + (now - lock.since).ns) / 16};
+  note_section(lock, now);
   return leave_locked(lock, worker, unwritten, now);
+}
+
+LocalLocks::LeftHere LocalLocks::leave_here(RemoteAddr addr, Time now) {
+  const std::lock_guard guard{mutex_};
+  LocalLock* lock = find(addr);
+  if (lock == nullptr) return LeftHere::not_done;
+  if (lock->holders > 1 || choose(*lock).stays) {
+    note_section(*lock, now);
+    (void)leave_locked(*lock, WorkerId{}, false, now);
+    return LeftHere::done;
+  }
+  if (lock->first != nullptr || lock->looking || !lock->may_be_passed_on()) return LeftHere::not_done;
+  note_section(*lock, now);
+  requests_.change(*lock->record, [&](cql::Record& r) {
+    r.lone = {lock->hold.mode, lock->hold.expect_waiters || lock->remote.has_value(), lock->remote};
+  });
+  erase(*lock);
+  return LeftHere::alone;
+}
+
+void LocalLocks::note_section(const LocalLock& lock, Time now) {
+  if (lock.holders == 1) section_ = Duration{(15 * section_.ns + (now - lock.since).ns) / 16};
 }
 
 LocalLocks::Leave LocalLocks::leave_locked(LocalLock& lock, WorkerId worker, bool unwritten, Time now) {
@@ -410,6 +453,7 @@ void LocalLocks::refuse(LocalWaiter& waiter, Errc why) {
 
 void LocalLocks::resume(LocalWaiter& waiter) {
   waiter.waiting = false;
+  if (waiter.thread != nullptr) return waiter.thread->wake();
   if (waiter.coroutine) waiter.worker->make_ready(waiter.coroutine);
 }
 

@@ -32,6 +32,7 @@
 #include "cql/requests.h"
 #include "hier/policy.h"
 #include "lock/lock.h"
+#include "runtime/thread_wait.h"
 
 namespace declock::hier {
 
@@ -42,7 +43,8 @@ struct LocalWaiter {
   Asked asked{};
   Worker* worker = nullptr;  // resumes it
   std::coroutine_handle<> coroutine{};
-  Op* object = nullptr;  // to be read along, should somebody acquire the CQL lock for it
+  ThreadWait* thread = nullptr;  // of a thread that runs no worker: it is woken instead
+  Op* object = nullptr;          // to be read along, should somebody acquire the CQL lock for it
   bool may_give_up = false;
   bool waiting = false;   // neither granted nor refused
   bool is_late = false;   // its time is over; it is refused unless the lock turns out to be free
@@ -106,6 +108,9 @@ class LocalLocks {
     look_and_wait,  // queued as well, and it is this client's turn to look for remote waiters: call looked()
   };
   Entry enter(LocalWaiter& waiter, WorkerId worker, Time now);
+  // For a thread that runs no worker: joined or queued behind a hold of this CN's. Nothing: it is to come as a client of a
+  // worker, and nothing was done.
+  std::optional<Entry> enter_here(LocalWaiter& waiter, Time now);
   // For a client that has entered the CQL lock's queue by itself: it waits, whoever else came meanwhile.
   void enter_queued(LocalWaiter& waiter, Time now);
   // Suspends a queued client until it is granted or refused. False: it was, meanwhile.
@@ -175,6 +180,11 @@ class LocalLocks {
   // complete before a local client, which uses another queue pair, gets the lock.
   Leave leave(RemoteAddr addr, WorkerId worker, bool unwritten, Time now);
 
+  // For a thread that runs no worker. Not if the CQL lock is to be released: then nothing was done, or the hold is a lone
+  // one now, as if nobody else here had ever come (cql/at_once.cc).
+  enum class LeftHere : std::uint8_t { done, not_done, alone };
+  LeftHere leave_here(RemoteAddr addr, Time now);
+
   // The release is confirmed. The successor is a client that came meanwhile.
   Successor released(const Hold& hold);
 
@@ -218,6 +228,8 @@ class LocalLocks {
   static void join(LocalLock& lock, LocalWaiter& waiter);
   void join_those_who_may(LocalLock& lock);
   void let_readers_in(LocalLock& lock);
+  Entry enter_held(LocalLock& lock, LocalWaiter& waiter, Time now);
+  void note_section(const LocalLock& lock, Time now);
   Leave leave_locked(LocalLock& lock, WorkerId worker, bool unwritten, Time now);
   Successor take_successor(LocalLock& lock, LocalWaiter& waiter);
   Successor ask_for(LocalLock& lock, LocalWaiter& waiter);

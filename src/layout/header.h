@@ -49,6 +49,8 @@ struct Header {
   // The ticket of the request whose fetch-and-add found this header, and one past the last ticket
   // in the queue that a release found.
   constexpr Ticket end() const { return Ticket{ticket.value + qsize}; }
+  // Would a request hold the lock at once, if nobody is resetting it?
+  constexpr bool admits(Mode mode) const { return qsize == 0 || (mode == Mode::shared && wcnt == 0); }
 };
 
 // Field widths follow from the number of members (compute nodes, or clients in the flat lock) that may

@@ -16,12 +16,6 @@ thread_local ThreadWorker* t_running = nullptr;
 // To sleep and to be woken takes about this long.
 constexpr Duration kNotWorthSleeping = microseconds(50);
 
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
 constexpr std::uint32_t word(Bell bell) {
   return static_cast<std::uint32_t>(bell);
 }

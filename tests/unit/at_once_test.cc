@@ -5,6 +5,7 @@
 
 #include <deque>
 
+#include "cql/near_lock.h"
 #include "hier/hier.h"
 #include "member_shm/compute_node.h"
 #include "support/soon.h"
@@ -90,6 +91,104 @@ TEST_F(AtOnce, ALoneClientCostsTwoOperationsAndNoFrame) {
   EXPECT_EQ(counts.of(Purpose::release), 100u);
   EXPECT_EQ(nodes_[0].process->worker(0).frames().system_allocations(), frames);
   EXPECT_EQ(header(), (Header{Ticket{100}, 0, 0, Epoch{0}, ResetId{0}}));
+}
+
+// A lock at hand, as SharedMutex uses it.
+class NearLock : public AtOnce {
+ protected:
+  struct Near {
+    Near(Node& node, const LockShape& shape)
+        : requests(node.locks.requests()),
+          lock(requests, shape, kLock, *node.process->endpoint(0).word_at(kLock),
+               node.process->endpoint(0).incarnation(kLock.mn)) {}
+    ~Near() { lock.forget(requests); }
+    bool acquire(Mode mode, Hold& hold) {
+      const std::lock_guard guard{requests.mutex()};
+      return lock.acquire(mode, hold);
+    }
+    bool release(const Hold& hold) {
+      const std::lock_guard guard{requests.mutex()};
+      return lock.release(hold);
+    }
+    cql::Requests& requests;
+    cql::NearLock lock;
+  };
+  Near here_{nodes_[0], shape_};
+  Near elsewhere_{nodes_[1], shape_};
+  Hold hold_;
+  Hold none_;
+};
+
+TEST_F(NearLock, IsAcquiredAndReleasedAsByFetchAndAdd) {
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    ASSERT_TRUE(here_.acquire(i % 2 == 0 ? W : R, hold_));
+    EXPECT_EQ(hold_.ticket, Ticket{i});
+    EXPECT_EQ(header(), (Header{Ticket{i}, 1, i % 2 == 0 ? 1u : 0u, Epoch{0}, ResetId{0}}));
+    ASSERT_TRUE(here_.release(hold_));
+  }
+  EXPECT_EQ(header(), (Header{Ticket{100}, 0, 0, Epoch{0}, ResetId{0}}));
+  auto client = nodes_[0].client();
+  ASSERT_TRUE(here_.acquire(W, hold_));
+  ASSERT_TRUE(client->release_at_once(hold_)) << "it is the same hold";
+  ASSERT_TRUE(client->acquire_at_once(kLock, W, hold_));
+  ASSERT_TRUE(here_.release(hold_));
+}
+
+TEST_F(NearLock, IsLeftAsItIsWhereSomebodyIsInTheWay) {
+  ASSERT_TRUE(here_.acquire(R, hold_));
+  EXPECT_FALSE(here_.acquire(R, none_)) << "the node has it already (H34)";
+  EXPECT_FALSE(elsewhere_.acquire(W, none_));
+  EXPECT_TRUE(elsewhere_.acquire(R, none_)) << "readers share";
+  EXPECT_EQ(header().qsize, 2u);
+  ASSERT_TRUE(elsewhere_.release(none_));
+  EXPECT_FALSE(here_.release(none_)) << "not that hold";
+  ASSERT_TRUE(here_.release(hold_));
+  EXPECT_FALSE(here_.release(hold_)) << "nobody holds it";
+  EXPECT_EQ(header().qsize, 0u);
+}
+
+TEST_F(NearLock, AnotherClientOfTheNodeFindsTheHold) {
+  auto client = nodes_[0].client();
+  ASSERT_TRUE(here_.acquire(W, hold_));
+  Waiting& waiting = start(nodes_[0], *client, W);
+  settle();
+  EXPECT_FALSE(here_.release(hold_)) << "somebody else knows of it now";
+  EXPECT_TRUE(release(nodes_[0], *client, hold_));
+  settle();
+  ASSERT_TRUE(waiting.got && *waiting.got);
+  EXPECT_FALSE(here_.acquire(W, none_));
+  EXPECT_TRUE(release(nodes_[0], *client, **waiting.got));
+  EXPECT_TRUE(here_.acquire(W, hold_));
+  EXPECT_TRUE(here_.release(hold_));
+}
+
+TEST_F(NearLock, WhoOwesAHandOverDoesNotLeaveItUndone) {
+  auto client = nodes_[0].client();
+  auto other = nodes_[1].client();
+  ASSERT_TRUE(here_.acquire(W, hold_));
+  Waiting& waiting = start(nodes_[1], *other, W);
+  settle();
+  EXPECT_EQ(header().qsize, 2u);
+  EXPECT_FALSE(here_.release(hold_));
+  ASSERT_TRUE(client->release_at_once(hold_));
+  settle();
+  ASSERT_TRUE(waiting.got && *waiting.got);
+  EXPECT_TRUE(release(nodes_[1], *other, **waiting.got));
+}
+
+TEST_F(NearLock, AResetIsNotPassedBy) {
+  ASSERT_TRUE(here_.acquire(W, hold_));
+  nodes_[1].locks.worker(0).cql().reset_for_nothing(kLock);
+  settle();
+  EXPECT_NE(header().reset_id, ResetId{0});
+  EXPECT_FALSE(here_.release(hold_)) << "an answer is owed";
+  EXPECT_FALSE(elsewhere_.acquire(W, none_)) << "it is being reset";
+  auto client = nodes_[0].client();
+  EXPECT_TRUE(release(nodes_[0], *client, hold_));
+  settle();
+  EXPECT_EQ(header().reset_id, ResetId{0});
+  EXPECT_EQ(header().epoch, Epoch{1});
+  EXPECT_FALSE(here_.acquire(W, none_)) << "it has to be seen first that the reset is over";
 }
 
 TEST_F(AtOnce, AnotherClientOfTheNodeFindsTheHoldAndQueuesBehindIt) {

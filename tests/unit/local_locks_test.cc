@@ -389,6 +389,56 @@ TEST(LocalLocks, APlaceForAWriterThatGaveUpIsNotKeptForAReader) {
   EXPECT_FALSE(record->unwanted);
 }
 
+// A thread that runs no worker.
+struct ThreadOf {
+  ThreadOf(Node& node, Mode mode, std::uint16_t asked_us) : waiter(node.client(mode, asked_us)) {
+    waiter.thread = &wait;
+  }
+  LocalWaiter& waiter;
+  ThreadWait wait;
+};
+
+TEST(LocalLocks, AThreadHandsTheLockOverToTheNextWithoutAWorker) {
+  using Left = LocalLocks::LeftHere;
+  Node node{{PolicyKind::phase_fair}};
+  node.acquire(W);
+  ThreadOf next{node, W, 1};
+  ASSERT_EQ(node.locals.enter_here(next.waiter, node.now), Entry::look_and_wait);
+  node.locals.looked(next.waiter.behind, std::optional<Timestamp>{}, node.now);
+  EXPECT_FALSE(granted(next.waiter));
+  EXPECT_EQ(node.locals.leave_here(kLock, node.now), Left::done);
+  next.wait.wait();
+  EXPECT_TRUE(granted(next.waiter));
+  EXPECT_EQ(next.waiter.hold.local_sequence, 1u);
+  EXPECT_EQ(node.locals.leave_here(kLock, node.now), Left::alone);
+  EXPECT_EQ(node.locals.in_use(), 0u);
+  const cql::RecordUse record{node.requests, kLock};
+  EXPECT_TRUE(record->lone) << "the hold is still to be released";
+}
+
+TEST(LocalLocks, AThreadIsSentToAWorkerWhereMoreIsToBeDone) {
+  using Left = LocalLocks::LeftHere;
+  Node node{{PolicyKind::phase_fair}};
+  ThreadOf first{node, W, 0};
+  EXPECT_FALSE(node.locals.enter_here(first.waiter, node.now)) << "nobody here has it";
+  EXPECT_EQ(node.locals.in_use(), 0u);
+  EXPECT_EQ(node.locals.leave_here(kLock, node.now), Left::not_done);
+  EXPECT_EQ(node.enter(node.client(R, 0)), Entry::acquire);
+  EXPECT_FALSE(node.locals.enter_here(first.waiter, node.now)) << "it has not come yet";
+  node.locals.acquired({.lock = kLock, .mode = R, .waiting_since = remote_since(5)}, WorkerId{0},
+                       node.now);
+  ThreadOf early{node, R, 1};
+  EXPECT_EQ(node.locals.enter_here(early.waiter, node.now), Entry::joined);
+  ThreadOf late{node, R, 10};
+  EXPECT_FALSE(node.locals.enter_here(late.waiter, node.now))
+      << "somebody has to look whether the remote client has given up";
+  EXPECT_EQ(node.locals.leave_here(kLock, node.now), Left::done) << "one of two readers";
+  ThreadOf writer{node, W, 20};
+  EXPECT_EQ(node.locals.enter_here(writer.waiter, node.now), Entry::wait);
+  EXPECT_EQ(node.locals.leave_here(kLock, node.now), Left::not_done) << "the remote client is next";
+  EXPECT_FALSE(granted(writer.waiter));
+}
+
 // Epochs begin again when the memory node restarts, and so does the count.
 TEST(LocalLocks, WrapsOfAnotherLifeOfTheLockAreNotRemembered) {
   Node node{{PolicyKind::phase_fair}};

@@ -93,9 +93,8 @@ class Cluster {
   // have them beside an offset; never 0.
   std::uint32_t incarnation() const { return static_cast<std::uint32_t>(shape().cluster % 0xFFFF) + 1; }
   MemoryRoot& memory_root(MnId mn) const { return memories_[mn.value].root(); }
-  std::atomic_ref<std::uint64_t> word(RemoteAddr addr) const {
-    return std::atomic_ref{memory_[addr.mn.value][addr.offset / 8]};
-  }
+  std::uint64_t* word_at(RemoteAddr addr) const { return &memory_[addr.mn.value][addr.offset / 8]; }
+  std::atomic_ref<std::uint64_t> word(RemoteAddr addr) const { return std::atomic_ref{*word_at(addr)}; }
 
  private:
   struct alignas(64) BellLine {
