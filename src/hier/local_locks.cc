@@ -352,7 +352,7 @@ LocalLocks::Choice LocalLocks::choose(const LocalLock& lock) const {
 LocalLocks::Leave LocalLocks::leave(RemoteAddr addr, WorkerId worker, bool unwritten, Time now) {
   const std::lock_guard guard{mutex_};
   LocalLock& lock = *find_or_make(addr, now).lock;
-  note_section(lock, now);
+  note_section(lock.holders, lock.since, now);
   return leave_locked(lock, worker, unwritten, now);
 }
 
@@ -360,13 +360,16 @@ LocalLocks::LeftHere LocalLocks::leave_here(RemoteAddr addr, Time now) {
   const std::lock_guard guard{mutex_};
   LocalLock* lock = find(addr);
   if (lock == nullptr) return LeftHere::not_done;
-  if (lock->holders > 1 || choose(*lock).stays) {
-    note_section(*lock, now);
-    (void)leave_locked(*lock, WorkerId{}, false, now);
+  const std::uint32_t holders = lock->holders;
+  const Time since = lock->since;
+  if (holders > 1 || choose(*lock).stays) {
+    const Leave leave = leave_locked(*lock, WorkerId{}, false, now);
+    CHECK(leave.kind == Leave::Kind::nothing);
+    note_section(holders, since, now);  // afterwards: whom to choose depends on it
     return LeftHere::done;
   }
   if (lock->first != nullptr || lock->looking || !lock->may_be_passed_on()) return LeftHere::not_done;
-  note_section(*lock, now);
+  note_section(holders, since, now);
   requests_.change(*lock->record, [&](cql::Record& r) {
     r.lone = {lock->hold.mode, lock->hold.expect_waiters || lock->remote.has_value(), lock->remote};
   });
@@ -374,8 +377,8 @@ LocalLocks::LeftHere LocalLocks::leave_here(RemoteAddr addr, Time now) {
   return LeftHere::alone;
 }
 
-void LocalLocks::note_section(const LocalLock& lock, Time now) {
-  if (lock.holders == 1) section_ = Duration{(15 * section_.ns + (now - lock.since).ns) / 16};
+void LocalLocks::note_section(std::uint32_t holders, Time since, Time now) {
+  if (holders == 1) section_ = Duration{(15 * section_.ns + (now - since).ns) / 16};
 }
 
 LocalLocks::Leave LocalLocks::leave_locked(LocalLock& lock, WorkerId worker, bool unwritten, Time now) {

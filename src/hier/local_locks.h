@@ -229,7 +229,7 @@ class LocalLocks {
   void join_those_who_may(LocalLock& lock);
   void let_readers_in(LocalLock& lock);
   Entry enter_held(LocalLock& lock, LocalWaiter& waiter, Time now);
-  void note_section(const LocalLock& lock, Time now);
+  void note_section(std::uint32_t holders, Time since, Time now);
   Leave leave_locked(LocalLock& lock, WorkerId worker, bool unwritten, Time now);
   Successor take_successor(LocalLock& lock, LocalWaiter& waiter);
   Successor ask_for(LocalLock& lock, LocalWaiter& waiter);

@@ -416,6 +416,21 @@ TEST(LocalLocks, AThreadHandsTheLockOverToTheNextWithoutAWorker) {
   EXPECT_TRUE(record->lone) << "the hold is still to be released";
 }
 
+// Whether readers may use what the node holds exclusively depends on how long sections are. This one makes them too long.
+TEST(LocalLocks, AThreadThatHandsTheLockOverDoesNotChangeItsMind) {
+  using Left = LocalLocks::LeftHere;
+  Node node{{PolicyKind::slack}};
+  node.acquire(W);
+  LocalWaiter& reader = node.client(R, 1);
+  node.enter(reader);
+  node.now = node.now + milliseconds(1);
+  EXPECT_EQ(node.locals.leave_here(kLock, node.now), Left::done);
+  EXPECT_TRUE(granted(reader));
+  LocalWaiter& other = node.client(R, 2);
+  node.enter(other);
+  EXPECT_EQ(node.locals.leave_here(kLock, node.now), Left::not_done) << "sections are long";
+}
+
 TEST(LocalLocks, AThreadIsSentToAWorkerWhereMoreIsToBeDone) {
   using Left = LocalLocks::LeftHere;
   Node node{{PolicyKind::phase_fair}};
