@@ -108,12 +108,10 @@ class NetCluster {
       for (const Station& station : control_.stations) sum += station.operations.load();
       return sum;
     };
-    int looks = 0;  // in a row at which nothing had happened
     return soon([&] {
       const std::uint64_t before = operations();
       usleep(50'000);
-      looks = operations() == before ? looks + 1 : 0;
-      return looks == 8;
+      return operations() == before;
     });
   }
 
