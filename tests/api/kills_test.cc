@@ -1,4 +1,5 @@
 // Threads of several processes on SharedMutexes, and processes that are killed.
+#ifndef __SANITIZE_THREAD__  // it has no threads in the child of a process with threads
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -88,7 +89,6 @@ int be_process(Board& board, std::size_t process, const std::string& uri) {
   return cluster.close() ? 0 : 1;
 }
 
-#ifndef __SANITIZE_THREAD__  // it has no threads in the child of a process with threads
 class Kills : public testing::TestWithParam<const char*> {};
 
 // None outlives the test, also if it fails.
@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(Fairness, Kills, testing::Values("phase-fair", "slack",
                            std::erase(name, '-');
                            return name;
                          });
-#endif
 
 }  // namespace
 }  // namespace declock::api
+#endif
