@@ -4,7 +4,8 @@
 // CLUSTER is shm:NAME, or tcp:COORDINATOR|MN|SECRETFILE with the memory node that has the locks. If it is taken for dead,
 // or the test has told it to close with whatever it holds, it joins again. What clients do is in
 // cn_client.h. WORK is a number of sections, after which the process leaves; 0: for ever. Or "wide": for ever, and with many
-// more locks. Or "hold": they hold one lock or wait for it, and do nothing else.
+// more locks. Or "hold": they hold one lock or wait for it, and do nothing else. Or "patient": for ever, and whoever waits
+// for a message does not find out by itself that its turn has come.
 #include <fmt/format.h>
 
 #include <array>
@@ -124,14 +125,14 @@ void run_worker(member::Node& node, std::uint32_t w, Life& life, hier::Node& loc
 
 // From joining to leaving, or to being taken for dead, or to closing in the middle of something.
 enum class End : std::uint8_t { left, evicted, closed };
-End live_once(member::Node& node, Life& life, std::uint64_t seed) {
+End live_once(member::Node& node, Life& life, Duration patience, std::uint64_t seed) {
   const LockShape shape{kMembers, kMembers, QueueLayout::owner};
   std::vector<hier::Station> stations;
   for (std::uint32_t w = 0; w < kWorkers; ++w)
     stations.push_back({&node.endpoint(w), &node.membership(w)});
   bool evicted = false;
   {
-    hier::Node locks{shape, hier::Policy{}, cql::Options{.patience = milliseconds(5)}, stations};
+    hier::Node locks{shape, hier::Policy{}, cql::Options{.patience = patience}, stations};
     std::deque<Client> clients;
     life.at_work.store(kClients);
     for (std::uint32_t i = 0; i < kClients; ++i) {
@@ -163,6 +164,7 @@ int main(int count, char** arguments) {
   const std::uint64_t seed = std::strtoull(arguments[4], nullptr, 10);
   const std::string work = count > 5 ? arguments[5] : "0";
   const std::uint64_t sections = std::strtoull(work.c_str(), nullptr, 10);
+  const Duration patience = work == "patient" ? seconds(3600) : milliseconds(5);
   const std::string name = arguments[1];
   const Cluster cluster = name.starts_with("tcp:") ? over_tcp(name.substr(4), seed)
                                                    : in_shared_memory(name.substr(4), seed, control);
@@ -176,7 +178,7 @@ int main(int count, char** arguments) {
     station.incarnation.store(joined->node->self().incarnation.value);
     Life life{control,  station,        cluster.mn,    joined->memories_before,
               sections, work == "hold", work == "wide"};
-    const End end = live_once(*joined->node, life, seed + (number << 32));
+    const End end = live_once(*joined->node, life, patience, seed + (number << 32));
     joined->node.reset();  // who closes is gone before the test hears of it
     if (end == End::left) break;
     (end == End::evicted ? station.evictions : station.closes).fetch_add(1);

@@ -67,9 +67,9 @@ class NetCluster {
   }
 
   // With its locks on that memory node.
-  void start(std::size_t i, int mn, std::vector<std::string> with = {}) {
+  void start(std::size_t i, int mn, std::vector<std::string> with = {}, const std::string& work = "0") {
     if (i >= processes_.size()) processes_.resize(i + 1);
-    processes_[i] = started(i, mn, "0", std::move(with));
+    processes_[i] = started(i, mn, work, std::move(with));
   }
   // One that the cluster does not look after; what it does is in cn.cc.
   std::unique_ptr<Program> started(std::size_t station, int mn, const std::string& work,
@@ -86,33 +86,20 @@ class NetCluster {
     (void)processes_[i]->wait();
   }
 
-  // Everybody but `except` gets a lock again.
-  void expect_progress(std::size_t except = kStationsMax) {
+  // Everybody but `except` gets a lock again, or so many.
+  static constexpr std::size_t kNobody = kStationsMax;
+  void expect_progress(std::size_t except = kNobody, std::uint64_t locks = 1) {
     std::vector<std::uint64_t> before;
     for (const Station& station : control_.stations) before.push_back(station.operations.load());
     for (std::size_t i = 0; i < processes_.size(); ++i) {
       if (i == except) continue;
-      const auto got_one = [&] { return control_.stations[i].operations.load() != before[i]; };
-      const bool goes_on = soon([&] { return got_one() || processes_[i]->has_ended(); });
-      ASSERT_TRUE(got_one()) << "process " << i
-                             << (goes_on ? fmt::format(" has ended ({}): ", processes_[i]->wait())
+      const auto goes_on = [&] { return control_.stations[i].operations.load() >= before[i] + locks; };
+      const bool ends = soon([&] { return goes_on() || processes_[i]->has_ended(); });
+      ASSERT_TRUE(goes_on()) << "process " << i
+                             << (ends ? fmt::format(" has ended ({}): ", processes_[i]->wait())
                                          : " waits for ever: ")
                              << processes_[i]->output() << logs();
     }
-  }
-
-  // Until nobody gets a lock any more, as far as a short look tells.
-  bool stands_still() {
-    const auto operations = [&] {
-      std::uint64_t sum = 0;
-      for (const Station& station : control_.stations) sum += station.operations.load();
-      return sum;
-    };
-    return soon([&] {
-      const std::uint64_t before = operations();
-      usleep(50'000);
-      return operations() == before;
-    });
   }
 
   // Until the coordinator, which is memory node 0, has taken out whoever has that place.

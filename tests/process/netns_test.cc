@@ -68,6 +68,9 @@ class Hosts {
   bool up_ = false;
 };
 
+// A lease that a machine keeps on which others run, and whose kernel stands still for seconds.
+constexpr Duration kNobodyDies = seconds(90);
+
 class Namespaces : public testing::Test {
  protected:
   void SetUp() override {
@@ -76,12 +79,12 @@ class Namespaces : public testing::Test {
           << "no network namespaces with veth and a bridge here; this needs root, and iproute2";
   }
   // The memory node on host 0, processes 0, 2, .. on host 1 and 1, 3, .. on host 2.
-  NetCluster& start(std::size_t count, Duration lease) {
+  NetCluster& start(std::size_t count, Duration lease, const std::string& work = "0") {
     cluster_ = std::make_unique<NetCluster>(lease);
     cluster_->set_reader_namespace(Hosts::name(0));
     cluster_->start_mn(0, Hosts::address(0) + ":0", {kIp, "netns", "exec", Hosts::name(0)});
     for (std::size_t i = 0; i < count; ++i)
-      cluster_->start(i, 0, {kIp, "netns", "exec", Hosts::name(1 + static_cast<int>(i) % 2)});
+      cluster_->start(i, 0, {kIp, "netns", "exec", Hosts::name(1 + static_cast<int>(i) % 2)}, work);
     cluster_->expect_progress();
     return *cluster_;
   }
@@ -97,7 +100,6 @@ TEST_F(Namespaces, AHostThatIsCutOffIsEvictedAndToldSoWhenItIsBack) {
   const std::uint64_t told = cluster.control().stations[0].evictions.load();
   EXPECT_TRUE(cluster.is_removed(0));
   cluster.expect_progress(0);
-  EXPECT_EQ(cluster.control().stations[0].evictions.load(), told) << "nobody can have told it yet";
   ASSERT_TRUE(hosts_.set_cable(1, true));
   EXPECT_TRUE(cluster.is_told(0, told));
   cluster.expect_progress();
@@ -106,7 +108,7 @@ TEST_F(Namespaces, AHostThatIsCutOffIsEvictedAndToldSoWhenItIsBack) {
 }
 
 TEST_F(Namespaces, AShortInterruptionIsNothing) {
-  NetCluster& cluster = start(2, seconds(20));
+  NetCluster& cluster = start(2, kNobodyDies);
   for (int round = 0; round < 3 && !HasFatalFailure(); ++round) {
     ASSERT_TRUE(hosts_.set_cable(1, false));
     usleep(100'000);  // which is all that it is
@@ -120,15 +122,15 @@ TEST_F(Namespaces, AShortInterruptionIsNothing) {
 
 // A firewall that forgot the connection, a reset that only one end hears of: what was under way is lost, both live.
 TEST_F(Namespaces, AConnectionBetweenComputeNodesThatBreaksAtOneEndCostsNoMessage) {
-  NetCluster& cluster = start(2, seconds(20));
-  for (int round = 0; round < 4 && !HasFatalFailure(); ++round) {
-    const int host = 1 + round % 2;
+  // Nobody gets so many locks while somebody waits for a message that was lost: all would wait for one of the four.
+  constexpr std::uint64_t kMany = 200;
+  NetCluster& cluster = start(2, kNobodyDies, "patient");
+  for (int host = 1; host <= 2 && !HasFatalFailure(); ++host) {
     ASSERT_TRUE(hosts_.set_reachable(host, 3 - host, false));
     ASSERT_TRUE(hosts_.kill_connections(host, 3 - host)) << "ss -K; this kernel cannot do it?";
-    // Until everybody waits for a message, or for somebody who does.
-    EXPECT_TRUE(cluster.stands_still());
+    cluster.expect_progress(NetCluster::kNobody, 5);  // slowly, by way of the memory node
     ASSERT_TRUE(hosts_.set_reachable(host, 3 - host, true));
-    cluster.expect_progress();
+    cluster.expect_progress(NetCluster::kNobody, kMany);
   }
   cluster.stop_all();
   EXPECT_EQ(cluster.control().evictions(), 0u);
@@ -139,7 +141,7 @@ TEST_F(Namespaces, DelayAndLossMakeItSlowerAndNotWrong) {
   for (int host = 0; host < Hosts::kCount; ++host) {
     if (!hosts_.set_quality(host, "delay 2ms 1ms loss 1%")) GTEST_SKIP() << "this kernel has no netem";
   }
-  NetCluster& cluster = start(4, seconds(20));
+  NetCluster& cluster = start(4, kNobodyDies);
   for (int round = 0; round < 10 && !HasFatalFailure(); ++round) cluster.expect_progress();
   cluster.stop_all();
   cluster.expect_updates(0, cluster.control().evictions() * kClients);
