@@ -43,13 +43,10 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
   const Time called = worker.now();
   host.called(*this, which, mode);
   const bool read_along = config.piggyback && reads > 0;
-  Hold hold;
-  if (read_along || !lock->acquire_at_once(workload.placement.lock(which), mode, hold)) {
-    const Result<Hold> granted =
-        co_await lock->acquire(workload.placement.lock(which), mode, read_along ? &read : nullptr);
-    if (!granted) co_return Failure{granted.error()};
-    hold = *granted;
-  }
+  const Result<Hold> granted =
+      co_await lock->acquire(workload.placement.lock(which), mode, read_along ? &read : nullptr);
+  if (!granted) co_return Failure{granted.error()};
+  const Hold& hold = *granted;
   const Time entered = worker.now();
   host.entered(*this, which, mode, hold, entered - called);
 
@@ -76,7 +73,7 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
   const bool write_along = config.piggyback && writes;
   if (config.piggyback && !writes && lock->may_release_behind(mode)) {
     behind.spawn(release_behind(hold));
-  } else if (write_along || !lock->release_at_once(hold)) {
+  } else {
     posted = co_await lock->release(hold, write_along ? &write : nullptr);
     if (!posted) co_return posted;
   }

@@ -206,14 +206,10 @@ Task<void> contend(Worker& worker, Part& part, LockClient& lock, RemoteAddr addr
     for (std::uint32_t i = 0; i < kBatch; ++i) {
       const Mode mode = part.next();
       part.calls(mode);
-      Hold hold;
-      if (!lock.acquire_at_once(addr, mode, hold)) {
-        const Result<Hold> granted = co_await lock.acquire(addr, mode);
-        CHECK(granted);
-        hold = *granted;
-      }
+      const Result<Hold> hold = co_await lock.acquire(addr, mode);
+      CHECK(hold);
       part.use(mode);
-      if (!lock.release_at_once(hold)) CHECK(co_await lock.release(hold));
+      CHECK(co_await lock.release(*hold));
     }
   }
   // The last hand-over may be under way yet, and somebody waits for it.

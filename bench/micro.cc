@@ -103,6 +103,15 @@ void Measured::add_hand_over(const Asked& asked, const std::optional<RemoteWait>
   hand_over_late_us = std::max(hand_over_late_us, static_cast<std::uint64_t>(late_us));
 }
 
+std::uint64_t Measured::lock_operations() const {
+  std::uint64_t sum = 0;
+  for (std::size_t p = 0; p < kPurposes; ++p) {
+    const auto purpose = static_cast<Purpose>(p);
+    if (purpose != Purpose::data && purpose != Purpose::verify) sum += counts.of(purpose);
+  }
+  return sum;
+}
+
 Measured& Measured::operator+=(const Measured& other) {
   ops += other.ops;
   acquires += other.acquires;

@@ -106,6 +106,8 @@ struct Measured {
   void add_operation(Duration took, Duration inside, Duration releasing);
   void add_hand_over(const Asked& asked, const std::optional<RemoteWait>& remote);
   Measured& operator+=(const Measured& other);
+  // On memory nodes, for the lock and not for what it protects.
+  std::uint64_t lock_operations() const;
 };
 
 struct MicroResult : Measured {

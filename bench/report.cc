@@ -45,15 +45,10 @@ struct Figures {
 
 Figures figures(const MicroConfig& config, const MicroResult& r) {
   const std::uint64_t releasing = r.counts.of(Purpose::release) + r.counts.of(Purpose::refetch);
-  std::uint64_t all = 0;
-  for (std::size_t p = 0; p < kPurposes; ++p) {
-    const auto purpose = static_cast<Purpose>(p);
-    if (purpose != Purpose::data && purpose != Purpose::verify) all += r.counts.of(purpose);
-  }
   return {.throughput_mops = static_cast<double>(r.ops) / seconds_of(config.duration) / 1e6,
           .per_acquire = ratio(r.counts.of(Purpose::acquire), r.acquires),
           .per_release = ratio(releasing, r.releases),
-          .per_op = ratio(all, r.ops),
+          .per_op = ratio(r.lock_operations(), r.ops),
           .refetches = ratio(r.counts.of(Purpose::refetch), r.releases)};
 }
 

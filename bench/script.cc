@@ -19,14 +19,12 @@ constexpr Duration kTicketsTake = milliseconds(500);
 constexpr int kTickets = 32'767;
 
 Task<bool> enter(Worker&, LockClient& lock, RemoteAddr addr, Mode mode, Hold& hold) {
-  if (lock.acquire_at_once(addr, mode, hold)) co_return true;
   const Result<Hold> granted = co_await lock.acquire(addr, mode);
   if (granted) hold = *granted;
   co_return static_cast<bool>(granted);
 }
 
 Task<bool> leave(Worker&, LockClient& lock, const Hold& hold) {
-  if (lock.release_at_once(hold)) co_return true;
   const Result<void> released = co_await lock.release(hold);
   co_return static_cast<bool>(released);
 }

@@ -1,4 +1,4 @@
-// declock demo: real processes on this machine, all locks on the same workload, and one process killed.
+// declock demo: a simulated cluster, then real processes on this machine, all locks on the same workload, and one process killed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -54,17 +54,55 @@ std::string bars(const bench::MicroConfig& config, const bench::MicroResult& res
   return text;
 }
 
-int run(const Options& options) {
-  const bench::MicroConfig& base = options.config;
+// What the lock is for: many compute nodes, and a memory node whose adapter all of them share. False: a lock failed.
+bool show_cluster() {
+  bench::MicroConfig base;
+  base.warmup = milliseconds(20);
+  base.duration = milliseconds(20);
   fmt::print(
-      "DecLock on this machine: {} processes x {} clients, {} locks (Zipf {}), {:.0f} % reads, over "
-      "{}\n\n",
-      base.cns, base.clients, base.locks, base.zipf, base.read_ratio * 100,
-      base.fabric == bench::Fabric::shm ? "shared memory" : to_string(base.fabric));
-  fmt::print("1. All locks on the same workload, {} each\n\n", format_duration(base.duration));
+      "1. A simulated cluster: {} compute nodes x {} clients, {} locks on one memory node (Zipf {}), "
+      "{:.0f} % "
+      "reads\n\n",
+      base.cns, base.clients, format_count(base.locks), base.zipf, base.read_ratio * 100);
   std::fflush(stdout);
   std::vector<bench::MicroRun> runs;
+  for (const std::string& name : locks::lock_names()) {
+    if (name == "ideal") continue;  // it cannot exist
+    bench::MicroConfig config = base;
+    config.lock = name;
+    runs.push_back({config, run_one(config, name)});
+  }
+  std::stable_sort(runs.begin(), runs.end(), [](const bench::MicroRun& a, const bench::MicroRun& b) {
+    return a.result.ops > b.result.ops;
+  });
+  const auto most = static_cast<double>(std::max<std::uint64_t>(1, runs.front().result.ops));
+  fmt::print("  {:<24}{:>8}  {:<32}{:>15}{:>10}\n", "", "M ops/s", "", "memory ops each", "p99 us");
   bool safe = true;
+  for (const bench::MicroRun& run : runs) {
+    const auto operations = static_cast<double>(run.result.ops);
+    fmt::print("  {:<24}{:>8.2f}  {:<32}{:>15.1f}{:>10.0f}\n", run.config.lock,
+               operations / static_cast<double>(base.duration.ns) * 1e3,
+               std::string(static_cast<std::size_t>(30 * operations / most), '#'),
+               static_cast<double>(run.result.lock_operations()) / std::max(1.0, operations),
+               static_cast<double>(run.result.op_ns.quantile(990)) / 1e3);
+    safe = safe && is_safe(run.result);
+  }
+  fmt::print("\n");
+  return safe;
+}
+
+int run(const Options& options) {
+  const bench::MicroConfig& base = options.config;
+  bool safe = show_cluster();
+  fmt::print(
+      "2. This machine: {} processes x {} clients, {} locks (Zipf {}), {:.0f} % reads, over {}, {} for "
+      "each "
+      "lock\n\n",
+      base.cns, base.clients, base.locks, base.zipf, base.read_ratio * 100,
+      base.fabric == bench::Fabric::shm ? "shared memory" : to_string(base.fabric),
+      format_duration(base.duration));
+  std::fflush(stdout);
+  std::vector<bench::MicroRun> runs;
   for (const std::string& name : locks::lock_names()) {
     if (!bench::exists_on(base.fabric, name)) continue;
     bench::MicroConfig config = base;
@@ -79,7 +117,7 @@ int run(const Options& options) {
   config.kill = bench::MicroConfig::Kill{false, 1, options.killed_at};
   config.duration = options.killed_at * 2;
   fmt::print(
-      "2. declock-slack again; process 1 is killed after {}, most likely with locks in its hands\n\n",
+      "3. declock-slack again; process 1 is killed after {}, most likely with locks in its hands\n\n",
       format_duration(options.killed_at));
   std::fflush(stdout);
   const bench::MicroResult killed = run_one(config, "killing a process");

@@ -74,13 +74,11 @@ explore::Scenario make_scenario(const Options& options, const explore::Program& 
         "and the declock- locks, with --layout owner and without --piggyback");
   }
   const explore::Mishaps& mishaps = scenario.mishaps;
-  if (scenario.at_once &&
-      (!scenario.has_queue() || options.layout == "ring" || options.piggyback || !is_patient(program) ||
-       mishaps.faults + mishaps.breaks + mishaps.restarts > 0)) {
+  if (scenario.at_once && (!scenario.hierarchical() || options.layout == "ring" || options.piggyback ||
+                           mishaps.breaks + mishaps.restarts > 0)) {
     throw BadInput(
-        "--at-once is for --lock cql and the declock- locks, with --layout owner and operations r, w "
-        "and x; without "
-        "--piggyback, --faults, --breaks and --restarts");
+        "--at-once is for the declock- locks, with --layout owner; without --piggyback, --breaks and "
+        "--restarts");
   }
   if (scenario.joins > 0 && scenario.heirs > 0) {
     throw BadInput("--joins and --heirs are not for one exploration; give one of them");
@@ -218,9 +216,7 @@ Action add_explore(Command program) {
   app.add_flag("--piggyback", options->piggyback,
                "Sections use an object, in one doorbell with the lock; readers' releases not awaited");
   app.add_flag("--at-once", options->at_once,
-               "Operations take no time, as in shared memory, and clients lock without waiting where "
-               "they can; the "
-               "operations of one call are one step");
+               "As in shared memory: clients lock and unlock in one step where they can");
   explore::Mishaps& mishaps = options->mishaps;
   app.add_option("--faults", mishaps.faults,
                  "So many compute nodes may crash, or be taken for dead wrongly, at any moment")

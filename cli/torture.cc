@@ -24,6 +24,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::string seeds = "1..1000";
   std::string without;
+  bool at_once = false;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
   std::string json;
 };
@@ -88,7 +89,9 @@ std::optional<Failed> run_all(const Options& options, const Seeds& seeds, tortur
   ProgressLine line;
   const auto work = [&] {
     for (std::uint64_t seed = next++; seed < end && !stop; seed = next++) {
-      torture::Outcome outcome = torture::run(torture::draw_plan(seed), left_out);
+      const torture::Plan plan = torture::draw_plan(seed);
+      torture::Outcome outcome =
+          torture::run(options.at_once ? torture::in_shared_memory(plan) : plan, left_out);
       const std::lock_guard guard{mutex};
       totals.seeds += 1;
       totals.sections += outcome.sections;
@@ -131,10 +134,16 @@ int run(const Options& options) {
 
   const bool safety = failed && failed->outcome.kind == torture::Outcome::Kind::safety;
   const std::string verdict = !failed ? "clean" : safety ? "safety" : "liveness";
-  Json result{
-      {"commit", DECLOCK_COMMIT}, {"seeds", options.seeds},        {"without", options.without},
-      {"verdict", verdict},       {"runs", totals.seeds},          {"sections", totals.sections},
-      {"resets", totals.resets},  {"evictions", totals.evictions}, {"wall_s", wall_s}};
+  Json result{{"commit", DECLOCK_COMMIT},
+              {"seeds", options.seeds},
+              {"without", options.without},
+              {"at_once", options.at_once},
+              {"verdict", verdict},
+              {"runs", totals.seeds},
+              {"sections", totals.sections},
+              {"resets", totals.resets},
+              {"evictions", totals.evictions},
+              {"wall_s", wall_s}};
   if (failed) {
     result["seed"] = failed->seed;
     result["violation"] = failed->outcome.text;
@@ -154,12 +163,14 @@ int run(const Options& options) {
         format_count(totals.evictions), wall_s, totals.hash);
     return status;
   }
-  fmt::print("seed {}: {}\n", failed->seed, torture::describe(torture::draw_plan(failed->seed)));
+  const torture::Plan plan = torture::draw_plan(failed->seed);
+  fmt::print("seed {}: {}\n", failed->seed,
+             torture::describe(options.at_once ? torture::in_shared_memory(plan) : plan));
   for (const std::string& text : failed->outcome.story) fmt::print("  {}\n", text);
   fmt::print("  {} violation: {}\n", verdict, failed->outcome.text);
-  fmt::print("commit {}, trace {:016x}; again: declock torture --seeds {}{}{}\n", DECLOCK_COMMIT,
+  fmt::print("commit {}, trace {:016x}; again: declock torture --seeds {}{}{}{}\n", DECLOCK_COMMIT,
              failed->outcome.trace_hash, failed->seed, options.without.empty() ? "" : " --without ",
-             options.without);
+             options.without, options.at_once ? " --at-once" : "");
   return status;
 }
 
@@ -174,6 +185,8 @@ Action add_torture(Command program) {
       .type_name("N|N..M");
   app.add_option("--without", options->without, "Leave out a rule; 'list' shows them")
       .type_name("RULE");
+  app.add_flag("--at-once", options->at_once,
+               "As in shared memory: clients lock and unlock in one step where they can");
   app.add_option("--jobs", options->jobs, "Seeds to run at once").check(whole_number(1, 256));
   app.add_option("--json", options->json, "Write the result there; - is standard output")
       .type_name("FILE");

@@ -106,7 +106,7 @@ void Guard::unlock_behind() noexcept {
   core_ = nullptr;
   if (core == nullptr || core->is_closed()) return;
   if (!lane_->worker.is_run_here()) return core->release_behind(lock_, held());
-  if (!lane_->release_at_once(lock_, held())) lane_->release_behind(lock_, held());
+  lane_->release_behind(lock_, held());
 }
 
 Task<Result<void>> Guard::release(RemoteAddr to, std::span<const std::uint64_t> words) {
@@ -243,11 +243,6 @@ namespace {
 Task<Result<Guard>> lock_on(Lane& lane, std::shared_ptr<Core> core, client::Wanted wanted,
                             Guard (*make)(std::shared_ptr<Core>, Lane&, const LockRef&, const Held&)) {
   hier::HierLock client{lane.locks};
-  if (wanted.is_plain()) {
-    if (const std::optional<Held> held = lane.acquire_at_once(wanted.lock, wanted.mode, client)) {
-      co_return make(core, lane, wanted.lock, *held);
-    }
-  }
   const Result<Held> held = co_await Lane::acquire(lane, wanted, client);
   if (!held) co_return Failure{held.error()};
   co_return make(core, lane, wanted.lock, *held);

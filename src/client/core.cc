@@ -66,11 +66,10 @@ constexpr const char* kForked =
 }  // namespace
 
 Core::Core(Target target, std::unique_ptr<member::Node> node)
-    : target_(std::move(target)), node_(std::move(node)) {
+    : target_(std::move(target)), node_(std::move(node)), lock_shape_(node_->lock_shape()) {
   const std::uint32_t workers = node_->workers();
-  lock_bytes_ = node_->lock_shape().bytes();
   locks_ =
-      std::make_unique<hier::Node>(node_->lock_shape(), policy_of(target_.options),
+      std::make_unique<hier::Node>(lock_shape_, policy_of(target_.options),
                                    cql::Options{.patience = kLockPatience, .outlives_restarts = false},
                                    stations_of(*node_, workers));
   for (std::uint32_t i = 0; i < workers; ++i) {
@@ -287,30 +286,10 @@ Result<Held> Core::acquire(const Wanted& wanted) {
   if (bad == Errc::ok && !wanted.words.empty()) bad = check(wanted.from, wanted.words.size());
   if (bad != Errc::ok) return Failure{bad};
   std::optional<hier::HierLock> client;
-  std::optional<Task<Result<Held>>> task;
-  std::optional<Result<Held>> result;
-  const bool here = try_here([&](Lane& lane) {
-    if (!client) {
-      client.emplace(lane.locks);
-      if (wanted.is_plain()) {
-        if (const std::optional<Held> held = lane.acquire_at_once(wanted.lock, wanted.mode, *client)) {
-          result.emplace(*held);
-          return true;
-        }
-      }
-      task.emplace(Lane::acquire(lane, wanted, *client));
-      task->start();
-    }
-    if (!task->done()) return false;
-    result.emplace(task->take());
-    task.reset();
-    return true;
+  return run([&](Lane& lane) {
+    client.emplace(lane.locks);
+    return Lane::acquire(lane, wanted, *client);
   });
-  if (here) return *result;
-  Lane& lane = lane_of_this_thread();
-  client.emplace(lane.locks);
-  const auto make = [&](Lane& on) { return Lane::acquire(on, wanted, *client); };
-  return hand_over<Result<Held>>(lane, make);
 }
 
 Result<void> Core::release(const LockRef& lock, const Held& held, Lane::Write write) {
@@ -326,7 +305,7 @@ void Core::release_behind(const LockRef& lock, const Held& held) noexcept {
   const Errc bad = standing();
   if (bad == Errc::closed) return;  // closing has given the lock up
   const bool here = try_here([&](Lane& lane) {
-    if (bad != Errc::ok || !lane.release_at_once(lock, held)) lane.release_behind(lock, held);
+    lane.release_behind(lock, held);
     return true;
   });
   if (here) return;

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "client/lane.h"
+#include "client/near_lock.h"
 #include "client/uri.h"
-#include "cql/near_lock.h"
 #include "declock/cluster.h"
 
 namespace declock::metrics {
@@ -52,7 +52,7 @@ class Core {
   // For an exception: who throws it, and what is not obvious from its code.
   std::string explained(const char* who) const;
 
-  std::uint64_t lock_bytes() const { return lock_bytes_; }
+  std::uint64_t lock_bytes() const { return lock_shape_.bytes(); }
   bool is_tracing() const { return trace_ != nullptr; }
 
   // Memory by name; locks of a table are counted under its number.
@@ -70,17 +70,20 @@ class Core {
   Result<Held> acquire(const Wanted& wanted);
   Result<void> release(const LockRef& lock, const Held& held, Lane::Write write);
   void release_behind(const LockRef& lock, const Held& held) noexcept;
-  // Straight on a lock's word: for whoever uses it again and again, where it lies in this process's memory. It is to be
-  // forgotten by the end. The other two do it in one step, unless somebody else has to do with the lock: then they do nothing,
-  // and give false.
-  std::optional<cql::NearLock> near(const LockRef& lock);
-  void forget(cql::NearLock& lock) {
-    if (!is_closed()) lock.forget(locks_->requests());
+  // near.cc. A near lock is to be forgotten by the end. False, nothing: there is more to do than that, and nothing was done.
+  std::optional<NearLock> near(const LockRef& lock);
+  void forget(const NearLock& near) {
+    if (!is_closed()) locks_->requests().keep_no_longer(near.record);
   }
-  bool acquire_near(cql::NearLock& near, const LockRef& lock, Mode mode, Held& held);
+  // `held`: unless it is a plain hold.
+  bool acquire_near(NearLock& near, const LockRef& lock, Mode mode, std::optional<Held>& held);
   // Waits for other threads of this process that have it.
-  std::optional<Result<Held>> wait_near(const cql::NearLock& near, const LockRef& lock, Mode mode);
-  bool release_near(cql::NearLock& near, const LockRef& lock, const Held& held);
+  std::optional<Result<Held>> wait_near(const NearLock& near, const LockRef& lock, Mode mode);
+  bool release_near(const NearLock& near, const LockRef& lock, const Held& held);
+  // A plain hold: released at once, or taken, to be released otherwise.
+  bool release_plain(NearLock& near, Mode mode);
+  std::optional<Held> take_plain(NearLock& near, Mode mode);
+  std::optional<Hold> plain_hold(NearLock& near, Mode mode);
   Result<void> read(RemoteAddr from, std::span<std::uint64_t> words);
   Result<void> write(RemoteAddr to, std::span<const std::uint64_t> words);
   Result<Token> token(const Hold& hold);
@@ -106,7 +109,7 @@ class Core {
   void meet(MnId mn, std::uint32_t incarnation);
   // Is its memory node still that one, as far as anybody here knows?
   bool is_current(RemoteAddr addr) const { return node_->meant(addr.mn) == incarnation_of(addr); }
-  Errc check(const LockRef& lock) const { return check(lock.at, lock_bytes_ / 8); }
+  Errc check(const LockRef& lock) const { return check(lock.at, lock_bytes() / 8); }
 
   // Null: none is left.
   Lane* take_lane();
@@ -135,6 +138,7 @@ class Core {
 
   static Task<void> keep_reporting(Lane& lane, Core& core);
   void start_duties(bool again);
+  std::optional<Timestamp> waiting_behind(const NearLock& near, const Hold& hold) const;
   Result<void, Error> mean_only(const member::Node::Memory& memory);
   void look_at_view();
   void fill_report();
@@ -154,8 +158,8 @@ class Core {
   }
 
   Target target_;
-  std::uint64_t lock_bytes_ = 0;
   std::unique_ptr<member::Node> node_;
+  const LockShape lock_shape_;
   std::unique_ptr<hier::Node> locks_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::atomic<Standing> standing_{Standing::open};

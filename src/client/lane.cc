@@ -32,19 +32,6 @@ void run_on(ThreadWorker& worker, std::function<void()> fn) {
   worker.make_ready(call(std::move(fn)).handle);
 }
 
-std::optional<Held> Lane::acquire_at_once(const LockRef& lock, Mode mode, hier::HierLock& client) {
-  if (!core.is_current(lock.at)) return {};
-  const bool timed = recorder.times_this_one();
-  const Time called = timed ? worker.now() : Time{};
-  Held held;
-  if (!client.acquire_at_once({lock.at.mn, lock.at.offset}, mode, held.hold)) return {};
-  recorder.begins();
-  const bool waited = held.hold.expect_waiters;
-  recorder.acquired(lock, held, called.ns, timed ? worker.now().ns : 0,
-                    core.is_tracing() ? 1 : Recorder::kOneIn, waited);
-  return held;
-}
-
 bool Lane::is_behind(MnId mn) const {
   const std::uint32_t meant = core.meant(mn);
   return meant != member::Node::kNoIncarnation && endpoint.incarnation(mn) < meant;
@@ -128,16 +115,6 @@ Task<Result<Hold>> Lane::wait(Lane& lane, const Wanted& wanted, hier::HierLock& 
   const Result<Hold> hold = co_await client.acquire_until(at, wanted.mode, deadline);
   *cancel = nullptr;
   co_return hold;
-}
-
-bool Lane::release_at_once(const LockRef& lock, const Held& held) {
-  const bool timed = held.since_ns != 0;
-  const std::int64_t began_ns = timed ? worker.now().ns : 0;
-  hier::HierLock client{locks};
-  if (!client.release_at_once(held.hold)) return false;
-  recorder.release_begins(lock, held, began_ns);
-  recorder.release_ends(lock, held, began_ns, timed ? worker.now().ns : 0, Errc::ok);
-  return true;
 }
 
 Task<Result<void>> Lane::release(Lane& lane, LockRef lock, Held held, Write write) {

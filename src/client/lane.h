@@ -36,11 +36,6 @@ struct Wanted {
   // To be read along.
   RemoteAddr from{};
   std::span<std::uint64_t> words{};
-
-  // Nothing but the lock, however long it takes.
-  bool is_plain() const {
-    return patience == Patience::forever && words.empty() && !stop.stop_possible();
-  }
 };
 
 struct Lane {
@@ -58,8 +53,6 @@ struct Lane {
 
   FramePool& frames() { return worker.frames(); }
 
-  // Without a coroutine, where nothing has to be waited for. Nothing: it is not so, and acquire() with the same client goes on.
-  std::optional<Held> acquire_at_once(const LockRef& lock, Mode mode, hier::HierLock& client);
   // `client` stays as long as this takes.
   static Task<Result<Held>> acquire(Lane& lane, Wanted wanted, hier::HierLock& client);
 
@@ -68,7 +61,6 @@ struct Lane {
     RemoteAddr to{};
     std::span<const std::uint64_t> words{};
   };
-  bool release_at_once(const LockRef& lock, const Held& held);
   static Task<Result<void>> release(Lane& lane, LockRef lock, Held held, Write write);
   // Nobody waits for it: an error goes to Core::release_failed().
   void release_behind(const LockRef& lock, const Held& held) {

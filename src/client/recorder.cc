@@ -17,30 +17,11 @@ void Recorder::LatencyCounts::add_to(Latency& latency) const {
   latency.sum_ns += sum_ns.get();
 }
 
-Recorder::Table& Recorder::table(const LockRef& lock) {
-  std::atomic<Table*>& at = tables_[std::min(lock.table, kTables - 1)];
-  Table* table = at.load(std::memory_order_relaxed);  // only its worker writes it
-  if (table != nullptr) return *table;
+Recorder::Table& Recorder::new_table(std::atomic<Table*>& at) {
   own_tables_.push_back(std::make_unique<Table>());
   // Release: who finds it reads its zeros.
   at.store(own_tables_.back().get(), std::memory_order_release);
   return *own_tables_.back();
-}
-
-Recorder::Place* Recorder::place(const LockRef& lock) {
-  constexpr std::uint32_t kStaysMax = 64;
-  const std::uint64_t key = lock.at.packed() + 1;  // 0: nobody
-  Place& at = places_[(key * 0x9E3779B97F4A7C15) >> 56];
-  if (at.lock.get() != key) {
-    if (at.stays > 0) {
-      at.stays -= 1;
-      return nullptr;
-    }
-    for (Tally* count : {&at.acquired, &at.waited, &at.wait_ns, &at.held, &at.hold_ns}) count->set(0);
-    at.lock.set(key);
-  }
-  at.stays = std::min(at.stays + 1, kStaysMax);
-  return &at;
 }
 
 void Recorder::acquired(const LockRef& lock, Held& held, std::int64_t called_ns, std::int64_t now_ns,

@@ -39,11 +39,17 @@ class Recorder {
   }
 
   void begins() { waiting_.add(); }
-  // It has not begun; another recorder is told.
-  void never_mind() { waited_.add(); }
   // `called`: when it was asked for; 0: not timed. `counts`: for so many acquisitions.
   void acquired(const LockRef& lock, Held& held, std::int64_t called_ns, std::int64_t now_ns,
                 std::uint32_t counts, bool waited);
+  // Not timed.
+  void acquired_at_once(const LockRef& lock, Mode mode) {
+    acquired_.add();
+    Table& t = table(lock);
+    (mode == Mode::shared ? t.acquired_shared : t.acquired_exclusive).add();
+    if (Place* hot = place(lock)) hot->acquired.add();
+  }
+  void released_at_once() { released_.add(); }
   void gave_up(const LockRef& lock, Errc why);
   void release_begins(const LockRef& lock, const Held& held, std::int64_t now_ns);
   void release_ends(const LockRef& lock, const Held& held, std::int64_t began_ns, std::int64_t now_ns,
@@ -86,8 +92,27 @@ class Recorder {
   };
   static constexpr std::size_t kPlaces = 256;
 
-  Table& table(const LockRef& lock);
-  Place* place(const LockRef& lock);
+  Table& table(const LockRef& lock) {
+    std::atomic<Table*>& at = tables_[lock.table < kTables ? lock.table : kTables - 1];
+    Table* table = at.load(std::memory_order_relaxed);  // only its worker writes it
+    return table != nullptr ? *table : new_table(at);
+  }
+  Table& new_table(std::atomic<Table*>& at);
+  Place* place(const LockRef& lock) {
+    constexpr std::uint32_t kStaysMax = 64;
+    const std::uint64_t key = lock.at.packed() + 1;  // 0: nobody
+    Place& at = places_[(key * 0x9E3779B97F4A7C15) >> 56];
+    if (at.lock.get() != key) {
+      if (at.stays > 0) {
+        at.stays -= 1;
+        return nullptr;
+      }
+      for (Tally* count : {&at.acquired, &at.waited, &at.wait_ns, &at.held, &at.hold_ns}) count->set(0);
+      at.lock.set(key);
+    }
+    if (at.stays < kStaysMax) at.stays += 1;
+    return &at;
+  }
 
   TraceLog* trace_ = nullptr;
   std::uint32_t untimed_ = 0;  // so many before the next that is

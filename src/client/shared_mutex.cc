@@ -37,7 +37,7 @@ struct SharedMutex::State {
   }
 
   const std::shared_ptr<client::Core> core;
-  std::optional<cql::NearLock> near;
+  std::optional<client::NearLock> near;
   std::string name;  // empty: not by name
 
   Held exclusive;             // of who holds it so, and nobody else's; incarnation 0: nobody does
@@ -78,9 +78,10 @@ LockRef SharedMutex::ref() const {
 }
 
 bool SharedMutex::State::lock_near(Mode mode) {
-  Held held;
-  if (!near || !core->acquire_near(*near, ref(), mode, held)) return false;
-  keep(mode, held);
+  if (!near) return false;
+  std::optional<Held> held;
+  if (!core->acquire_near(*near, ref(), mode, held)) return false;
+  if (held) keep(mode, *held);
   return true;
 }
 
@@ -128,17 +129,25 @@ void SharedMutex::State::misused(std::string_view how) const {
 }
 
 Held SharedMutex::State::take(Mode mode) {
-  if (mode == Mode::exclusive) {
+  if (mode == Mode::exclusive && exclusive.hold.mn_incarnation != 0) {
     const Held held = exclusive;
     exclusive.hold.mn_incarnation = 0;
-    if (held.hold.mn_incarnation == 0) misused("was unlocked, but nobody holds it exclusively");
     return held;
   }
-  const std::lock_guard guard{mutex};
-  if (shared.empty()) misused("was unlocked, but nobody holds it shared");
-  const Held held = shared.back();
-  shared.pop_back();
-  return held;
+  if (mode == Mode::shared) {
+    const std::lock_guard guard{mutex};
+    if (!shared.empty()) {
+      const Held held = shared.back();
+      shared.pop_back();
+      return held;
+    }
+  }
+  const std::optional<Held> held = near ? core->take_plain(*near, mode) : std::nullopt;
+  if (!held) {
+    misused(mode == Mode::exclusive ? "was unlocked, but nobody holds it exclusively"
+                                    : "was unlocked, but nobody holds it shared");
+  }
+  return *held;
 }
 
 void SharedMutex::acquire(Mode mode, RemoteAddr from, std::span<std::uint64_t> words) {
@@ -160,6 +169,7 @@ bool SharedMutex::acquire_if(Mode mode, bool at_once, std::chrono::nanoseconds d
 }
 
 void SharedMutex::release(Mode mode) noexcept {
+  if (state_->near && state_->core->release_plain(*state_->near, mode)) return;
   const Held held = state_->take(mode);
   const LockRef lock{held.hold.lock, state_->ref().table};
   if (state_->near && state_->core->release_near(*state_->near, lock, held)) return;
@@ -173,9 +183,11 @@ Result<void> SharedMutex::release_checked(Mode mode, RemoteAddr to,
 }
 
 Token SharedMutex::token() {
-  if (state_->exclusive.hold.mn_incarnation == 0)
-    state_->misused("was asked for a token, but nobody holds it exclusively");
-  const Result<Token> token = state_->core->token(state_->exclusive.hold);
+  std::optional<Hold> hold;
+  if (state_->exclusive.hold.mn_incarnation != 0) hold = state_->exclusive.hold;
+  if (!hold && state_->near) hold = state_->core->plain_hold(*state_->near, Mode::exclusive);
+  if (!hold) state_->misused("was asked for a token, but nobody holds it exclusively");
+  const Result<Token> token = state_->core->token(*hold);
   if (!token) fail(token.error(), state_->core->explained("declock::SharedMutex::token"));
   return *token;
 }

@@ -1,16 +1,15 @@
 // Acquiring a CQL lock (paper section 4.2, "Lock acquisition workflow").
 #include <algorithm>
-#include <utility>
 
 #include "base/check.h"
 #include "cql/cql.h"
+#include "cql/entering.h"
 #include "cql/successor.h"
 
 namespace declock::cql {
 
 CqlLock::CqlLock(Endpoint& endpoint, const LockShape& shape, Party self, Options options)
     : endpoint_(endpoint),
-      at_once_(endpoint.completes_at_once()),
       shape_(shape),
       self_(self),
       options_(options),
@@ -27,7 +26,6 @@ CqlLock::~CqlLock() {
 }
 
 Task<Result<Hold>> CqlLock::acquire(RemoteAddr lock, Mode mode, Op* object) {
-  if (entered_.has_entered()) return acquire_entered(lock, mode, std::exchange(entered_, {}));
   return acquire_since(lock, mode, timestamp_of(endpoint_.worker().now()), object);
 }
 
@@ -87,46 +85,16 @@ Task<Result<CqlLock::Place>> CqlLock::enter(RemoteAddr lock, Mode mode, Op* obje
     co_return Failure{settled.error()};
   }
   Place place{shape_.header.decode(count_me.old), {}, false, incarnation};
-  Verdict verdict{};
-  self_.requests.change(*record,
-                        [&](Record& r) { verdict = verdict_on(r, mode, place.found, incarnation); });
+  const Verdict verdict = self_.requests.change(*record, [&](Record& r) {
+    const Verdict on = verdict_on(place.found, mode, incarnation, r, shape_, options_.rules);
+    if (on == Verdict::held) place.held = note_held(r, mode, place.found, incarnation);
+    return on;
+  });
   if (verdict == Verdict::stuck) co_return Failure{Errc::stuck};
   place.aborted = verdict == Verdict::aborted;
-  if (verdict == Verdict::held) {
-    fill(place.held.emplace(), lock, mode, place.found, incarnation);
-    // The object was read behind the FAA that made this client a holder: nobody writes it any more.
-    place.held->object_read = object != nullptr;
-  }
+  // The object was read behind the FAA that made this client a holder: nobody writes it any more.
+  if (place.held) place.held->object_read = object != nullptr;
   co_return place;
-}
-
-// What the FAA found says everything. REQUIRES: under the mutex of the requests.
-CqlLock::Verdict CqlLock::verdict_on(Record& record, Mode mode, const Header& found,
-                                     std::uint32_t incarnation) const {
-  // Aborted by the epoch that the FAA found, not by when it completed (H3): one that ran in the next epoch
-  // counts there, and would be a ghost.
-  const bool signalled =
-      options_.rules.abort_by_epoch && record.reset_of == Era{found.epoch, incarnation};
-  if (found.reset_id != ResetId{0} || signalled) return Verdict::aborted;
-  // H24: the ticket is about to repeat. H10: more requests than members: an entry would hit another's.
-  if (found.end() >= shape_.ticket_limit() || found.qsize >= shape_.slots) return Verdict::stuck;
-  if (!found.admits(mode)) return Verdict::waits;
-  record.held = found.end();
-  record.era = {found.epoch, incarnation};
-  return Verdict::held;
-}
-
-void CqlLock::fill(Hold& hold, RemoteAddr lock, Mode mode, const Header& found,
-                   std::uint32_t incarnation) {
-  hold.lock = lock;
-  hold.mode = mode;
-  hold.epoch = found.epoch;
-  hold.ticket = found.end();
-  hold.mn_incarnation = incarnation;
-  hold.expect_waiters = false;
-  hold.object_read = false;
-  hold.local_sequence = 0;
-  hold.waiting_since.reset();
 }
 
 Task<Result<bool>> CqlLock::looks_free(RemoteAddr lock, Mode mode) {
@@ -144,10 +112,7 @@ Task<Result<bool>> CqlLock::looks_free(RemoteAddr lock, Mode mode) {
 // Makes a wait known. Must exist before its entry is written: the grant may come before the WRITE's completion.
 class CqlLock::WaitScope {
  public:
-  // `known`: it has been made known already.
-  WaitScope(CqlLock& lock, Record& record, Waiting& waiting, bool known = false)
-      : lock_(lock), record_(record) {
-    if (known) return;
+  WaitScope(CqlLock& lock, Record& record, Waiting& waiting) : lock_(lock), record_(record) {
     lock_.self_.requests.change(record_, [&](Record& r) {
       r.waiting = &waiting;
       r.era = waiting.key.era;
@@ -191,12 +156,11 @@ Task<Result<std::optional<Hold>>> CqlLock::enqueue_and_wait(Record& record, Mode
                                                             Place place) {
   const Header& found = place.found;
   const Ticket ticket = found.end();
-  Waiting own{.key = {record.lock, {found.epoch, place.mn_incarnation}, ticket},
-              .mode = mode,
-              .worker = &endpoint_.worker()};
-  Waiting& waiting = place.waiting != nullptr ? *place.waiting : own;
-  const WaitScope scope{*this, record, waiting, place.waiting != nullptr};
-  if (place.waiting == nullptr && !self_.requests.is_over(waiting)) {
+  Waiting waiting{.key = {record.lock, {found.epoch, place.mn_incarnation}, ticket},
+                  .mode = mode,
+                  .worker = &endpoint_.worker()};
+  const WaitScope scope{*this, record, waiting};
+  if (!self_.requests.is_over(waiting)) {
     const Outstanding busy{*this, record};
     const std::uint64_t entry = encode(entry_for(ticket, found.epoch, mode, asked));
     Op announce =

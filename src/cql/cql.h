@@ -13,8 +13,7 @@
 //
 // Read in this order: layout/header.h (the state table), layout/entry.h, acquire.cc, release.cc,
 // successor.h (whom to grant), queue_view.h (what a reader of the queue sees), requests.h (what a member
-// has to do with a lock), leave.cc, watch.cc (is anybody left who can end a wait?), reset.cc, rules.h; at_once.cc and
-// near_lock.h, where operations take no time.
+// has to do with a lock), leave.cc, watch.cc (is anybody left who can end a wait?), reset.cc, rules.h.
 //
 // Invariants:
 //   I1  A ticket names one acquisition; the sum ticket + qsize of a header never decreases but at a wrap.
@@ -91,32 +90,8 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
     std::optional<Hold> held;  // at once
     bool aborted = false;      // by a reset
     std::uint32_t mn_incarnation = 1;
-    Waiting* waiting = nullptr;  // its entry is written already, and this awaits the grant
   };
   Task<Result<Place>> enter(RemoteAddr lock, Mode mode, Op* object = nullptr);
-
-  // at_once.cc: the same in one step, without a coroutine, where the fabric completes at once and no other client of
-  // this member has to do with the lock. A grant that comes soon is awaited. If it is held, so is `hold`; otherwise
-  // `waiting` awaits it, if it is to be awaited, and must stay.
-  enum class Verdict : std::uint8_t { untried, held, waits, aborted, stuck };
-  struct AtOnce {
-    Verdict verdict = Verdict::untried;
-    std::uint64_t found = 0;  // the header
-    bool has_entered() const { return verdict != Verdict::untried; }
-  };
-  AtOnce enter_at_once(RemoteAddr lock, Mode mode, Hold& hold, Waiting& waiting);
-  Result<Place> place_of(RemoteAddr lock, AtOnce entered, Waiting& waiting) const;
-  // False: this member was evicted, and nothing was done.
-  bool done_at_once(Op& first, Op* second = nullptr);
-
-  bool acquire_at_once(RemoteAddr lock, Mode mode, Hold& hold) override {
-    const AtOnce tried = enter_at_once(lock, mode, hold, waiting_);
-    if (tried.verdict == Verdict::held) return true;
-    entered_ = tried;
-    return false;
-  }
-  // Ends a hold that nobody else here knows of. False: somebody does, or it did not begin so.
-  bool release_at_once(const Hold& hold) override;
 
   // For a request that was made earlier, before this member could ask for the lock; perhaps one that has
   // entered already, without `object`.
@@ -160,12 +135,6 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   struct Round;
 
   // acquire.cc
-  Task<Result<Hold>> acquire_entered(RemoteAddr lock, Mode mode, AtOnce entered);
-  Verdict verdict_on(Record& record, Mode mode, const Header& found, std::uint32_t incarnation) const;
-  bool granted_alone(RemoteAddr lock, Mode mode, const Header& found, const Waiting& waiting,
-                     Hold& hold);
-  static void fill(Hold& hold, RemoteAddr lock, Mode mode, const Header& found,
-                   std::uint32_t incarnation);
   Task<Result<std::optional<Hold>>> enqueue_and_wait(Record& record, Mode mode, Timestamp asked,
                                                      Place place);
   Task<Result<void>> await_end_of_reset(Record& record);
@@ -173,8 +142,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Entry entry_for(Ticket ticket, Epoch epoch, Mode mode, Timestamp asked) const;
 
   // release.cc
-  Task<void> hand_over_behind(Hold hold, Header found);
-  Task<Result<void>> release_cql(Record& record, Hold hold, Op* object);
+  Task<Result<void>> release_and_hand_over(Record& record, Hold hold, Op* object);
   Task<Result<void>> hand_over(Record& record, Hold hold, Header found, std::span<std::uint64_t> queue);
   // What became of the duty to hand over, after a look at the queue.
   enum class HandOver : std::uint8_t { done, entry_missing, owner_unknown, overwritten };
@@ -215,6 +183,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Task<Result<Seen>> read_header(RemoteAddr lock);
   void on_signal(EndpointId from, const RoundMessage& signal);
   void on_question(const Question& question);
+  void lose(Record& record, const Era& era) const;
   void answer_if_quiet(Record& record);
 
   // watch.cc
@@ -247,14 +216,10 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   }
 
   Endpoint& endpoint_;
-  const bool at_once_;  // the endpoint completes at once
   LockShape shape_;
   Party self_;
   Options options_;
   std::uint64_t removals_at_first_;  // known when this member came
-  Waiting waiting_{};                // of acquire_at_once()
-  AtOnce entered_{};                 // by acquire_at_once() without getting the lock
-  Record* last_at_once_ = nullptr;   // that a lock was tried at once with
   Round* rounds_ = nullptr;          // questions of this worker that wait for answers
   std::uint64_t removals_seen_;      // in the last view
   ResetCounts resets_;

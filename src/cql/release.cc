@@ -22,7 +22,7 @@ Task<Result<void>> CqlLock::release(Hold hold, Op* object) {
   }
   if (hold.mn_incarnation == endpoint_.incarnation(hold.lock.mn) ||
       !options_.rules.restart_voids_holds) {
-    released = co_await release_cql(*record, hold, object);
+    released = co_await release_and_hand_over(*record, hold, object);
   } else {
     no_longer_held(*record, hold.ticket);
   }
@@ -39,12 +39,11 @@ void CqlLock::no_longer_held(Record& record, Ticket ticket) {
   self_.requests.change(record, [&](Record& r) {
     if (r.held != ticket) return;  // the next request of this member may hold the lock already
     r.held.reset();
-    r.lone.reset();
   });
   answer_if_quiet(record);
 }
 
-Task<Result<void>> CqlLock::release_cql(Record& record, Hold hold, Op* object) {
+Task<Result<void>> CqlLock::release_and_hand_over(Record& record, Hold hold, Op* object) {
   ScratchWords queue{frames(), shape_.queue_words()};
   Op leave = Op::fetch_add(hold.lock, shape_.header.release_delta(hold.mode), Purpose::release);
   Op look = Op::read(hold.lock, queue.words(), Purpose::release);

@@ -200,16 +200,21 @@ void CqlLock::on_signal(EndpointId from, const RoundMessage& signal) {
               (r.in_queue() && !r.is_of(signal.era));
     if (is_past) return;
     r.reset_of = signal.era;
+    lose(r, signal.era);
     // Exactly what the FAA found in that epoch (H3).
     if (r.waiting == nullptr || r.waiting->key.era != signal.era) return;
     if (r.waiting->become(Waiting::State::aborted)) aborted = r.waiting;
   });
-  // Once the record says so: whoever makes a local lock from a hold that only the record knows looks there (H8).
-  if (!is_past && self_.requests.listener() != nullptr) {
-    self_.requests.listener()->on_reset_of(signal.lock, signal.era);
-  }
   if (aborted != nullptr) aborted->worker->make_ready(aborted->coroutine);
   answer_if_quiet(*record);
+}
+
+// This era of the lock is being reset, or the memory node's incarnation is gone: whoever holds it may finish, nobody else here
+// is let in with what this member has of it (H8).
+void CqlLock::lose(Record& record, const Era& era) const {
+  if (!options_.rules.no_local_grants_in_reset) return;
+  if (record.local.state != LocalLock::State::absent) record.local.reset = era;
+  record.wraps.reset();
 }
 
 void CqlLock::answer_if_quiet(Record& record) {
@@ -304,16 +309,12 @@ void CqlLock::on_view(const member::View& view) {
   }
   // What this worker waits for on a memory node that restarted, or anywhere if this member was removed, never comes.
   std::vector<Waiting*> lost;
-  std::vector<std::pair<RemoteAddr, Era>> void_holds;
   self_.requests.for_each([&](Record& r) {
     const bool gone = self_.membership.evicted() || view.incarnation(r.lock.mn) > r.era.mn_incarnation;
     if (!gone) return;
-    if (r.held) void_holds.emplace_back(r.lock, r.era);
+    if (r.held) lose(r, r.era);
     if (is_mine(r) && r.waiting->become(Waiting::State::aborted)) lost.push_back(r.waiting);
   });
-  for (const auto& [lock, era] : void_holds) {
-    if (self_.requests.listener() != nullptr) self_.requests.listener()->on_reset_of(lock, era);
-  }
   for (Waiting* waiting : lost) waiting->worker->make_ready(waiting->coroutine);
   const bool removed = std::exchange(removals_seen_, view.removals) != view.removals;
   if (removed && patrols_ && !self_.membership.evicted()) behind_.spawn(watch_again());

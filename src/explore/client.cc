@@ -28,20 +28,10 @@ Task<void> World::Client::run() {
 
 Task<Result<Hold>> World::Client::acquire(Operation operation, Op* object) {
   using Patience = Operation::Patience;
-  if (world.scenario_.at_once) return acquire_at_once(operation.mode);
   if (operation.patience == Patience::waits) return lock->acquire(kLock, operation.mode, object);
   auto& timed = dynamic_cast<TimedLockClient&>(*lock);
   if (operation.patience == Patience::tries) return timed.try_acquire(kLock, operation.mode);
   return acquire_or_cancel(timed, operation.mode);
-}
-
-// As the library calls it. Other clients may come before the call, and between it and its going on.
-Task<Result<Hold>> World::Client::acquire_at_once(Mode mode) {
-  Hold hold;
-  co_await world.engine_->pause(static_cast<std::uint8_t>(index + kCall), endpoint().id());
-  if (lock->acquire_at_once(kLock, mode, hold)) co_return hold;
-  co_await world.engine_->pause(static_cast<std::uint8_t>(index + kCall), endpoint().id());
-  co_return co_await lock->acquire(kLock, mode);
 }
 
 Task<Result<Hold>> World::Client::acquire_or_cancel(TimedLockClient& timed, Mode mode) {
@@ -61,6 +51,9 @@ Task<Result<void>> World::Client::operate(Operation operation) {
   Op read = Op::read(world.object(), {&value, 1}, Purpose::data);
   Op write = Op::write(world.object(), {&value, 1}, Purpose::data);
 
+  // Other clients may come before the call.
+  if (world.scenario_.at_once)
+    co_await world.engine_->pause(static_cast<std::uint8_t>(index + kCall), endpoint().id());
   world.fairness_->called(0, index, operation.mode);
   const Result<Hold> hold = co_await acquire(operation, world.scenario_.piggyback ? &read : nullptr);
   if (!hold && (hold.error() == Errc::busy || hold.error() == Errc::cancelled)) {
@@ -101,7 +94,6 @@ Task<void> World::Client::use_object(Hold hold) {
 }
 
 Task<Result<void>> World::Client::release(Hold hold, Op* object) {
-  if (world.scenario_.at_once && lock->release_at_once(hold)) co_return Result<void>{};
   const Result<void> released = co_await lock->release(hold, object);
   // What it held is gone, and it was told so.
   if (!released && released.error() == Errc::mn_restarted && world.is_void(hold))

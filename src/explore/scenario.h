@@ -33,7 +33,7 @@ struct Scenario {
   Protocol protocol{};
   cql::ReleaseRead release_read = cql::ReleaseRead::adaptive;
   bool piggyback = false;  // sections use an object, with the lock's doorbells
-  // Operations take no time, as in shared memory, and clients lock at once where they can (cql/at_once.cc).
+  // As in shared memory: clients lock and unlock in one step where they can (hier/at_once.h).
   bool at_once = false;
   Mishaps mishaps{};
   unsigned joins = 0;  // so many members, the last ones, join at some moment

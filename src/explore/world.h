@@ -94,7 +94,6 @@ class World final : private sim::EffectObserver {
     Task<void> run();
     Task<Result<void>> operate(Operation operation);
     Task<Result<Hold>> acquire(Operation operation, Op* object);
-    Task<Result<Hold>> acquire_at_once(Mode mode);
     Task<Result<Hold>> acquire_or_cancel(TimedLockClient& timed, Mode mode);
     Task<void> cancel_some_time(TimedLockClient& timed);
     Task<void> use_object(Hold hold);

@@ -170,10 +170,11 @@ class Endpoint {
     return Doorbell{*this, {pointer(ops)...}};
   }
 
-  // A fetch_add alone, without a doorbell. REQUIRES: completes_at_once().
-  virtual std::uint64_t fetch_add_at_once(RemoteAddr, std::uint64_t /*delta*/, Purpose) {
-    CHECK(completes_at_once());
-    return 0;
+  // REQUIRES, for these two: completes_at_once(). A word as it is now; nobody counts that. And a fetch_add without a doorbell,
+  // if the word still is as expected; otherwise nothing happens, and it is false.
+  virtual std::uint64_t load_at_once(RemoteAddr) const { return 0; }
+  virtual bool add_at_once(RemoteAddr, std::uint64_t /*expected*/, std::uint64_t /*delta*/, Purpose) {
+    return false;
   }
 
   // Posts a message and does not wait.
@@ -184,7 +185,7 @@ class Endpoint {
   void set_receiver(Receiver* receiver) { receiver_ = receiver; }
 
   virtual bool has_masked_compare_swap() const = 0;
-  // Every chain is complete, without error, when post() returns; and no memory node ever restarts.
+  // Every chain is complete when post() returns, unless somebody simulates other threads; and no memory node ever restarts.
   virtual bool completes_at_once() const { return false; }
   // A word of an MN, where it lies in this process's memory, and atomic operations may act on it there. They are not counted.
   virtual std::uint64_t* word_at(RemoteAddr) { return nullptr; }

@@ -43,7 +43,30 @@ LocalWaiter HierWorker::request(RemoteAddr addr, Mode mode, Time now) const {
           .worker = &endpoint_.worker()};
 }
 
+// at_once.h
+bool HierWorker::acquire_at_once(RemoteAddr addr, Mode mode, Hold& hold) {
+  if (!is_at_once_ || self_.membership.evicted()) return false;
+  const std::lock_guard guard{self_.requests.mutex()};
+  cql::Record& record = self_.requests.find_or_insert(addr);
+  const std::uint32_t incarnation = endpoint_.incarnation(addr.mn);
+  if (!hier::acquire_at_once(record, EndpointWord{endpoint_, addr}, shape_, rules_, incarnation, mode))
+    return false;
+  hold = record.local.hold;
+  return true;
+}
+
+bool HierWorker::release_at_once(const Hold& hold) {
+  if (!is_at_once_ || self_.membership.evicted()) return false;
+  const std::lock_guard guard{self_.requests.mutex()};
+  cql::Record* record = self_.requests.find(hold.lock);
+  if (record == nullptr || !hier::release_at_once(*record, EndpointWord{endpoint_, hold.lock}, shape_))
+    return false;
+  self_.requests.reclaim(*record);
+  return true;
+}
+
 Task<Result<Hold>> HierWorker::lock(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object) {
+  if (object == nullptr && acquire_at_once(addr, mode, me.hold)) co_return me.hold;
   const Time now = endpoint_.worker().now();
   me = request(addr, mode, now);
   me.object = object;
@@ -55,18 +78,9 @@ Task<Result<Hold>> HierWorker::lock(LocalWaiter& me, RemoteAddr addr, Mode mode,
   co_return co_await wait(me);
 }
 
-Task<Result<Hold>> HierWorker::lock_entered(LocalWaiter& me, RemoteAddr addr, Mode mode, AtOnce entered,
-                                            cql::Waiting& waiting) {
-  const Time now = endpoint_.worker().now();
-  me = request(addr, mode, now);
-  locals_.enter_queued(me, now);
-  co_await acquire(addr, mode, me.asked.stamp, nullptr, cql_.place_of(addr, entered, waiting));
-  const Task<void> looks = watch(me, Entry::wait);
-  co_return co_await wait(me);
-}
-
 // The CQL lock is acquired behind the client's back, who may leave meanwhile.
 Task<Result<Hold>> HierWorker::lock_until(LocalWaiter& me, RemoteAddr addr, Mode mode, Time deadline) {
+  if (acquire_at_once(addr, mode, me.hold)) co_return me.hold;
   const Time now = endpoint_.worker().now();
   me = request(addr, mode, now);
   me.may_give_up = true;
@@ -95,6 +109,7 @@ Task<Result<Hold>> HierWorker::wait(LocalWaiter& me) {
 }
 
 Task<Result<Hold>> HierWorker::try_lock(LocalWaiter& me, RemoteAddr addr, Mode mode) {
+  if (acquire_at_once(addr, mode, me.hold)) co_return me.hold;
   me = request(addr, mode, endpoint_.worker().now());
   me.may_give_up = true;
   bool asked = false;
@@ -150,7 +165,6 @@ Task<void> HierWorker::acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* 
     }
     co_return;
   }
-  if (locals_.acquired_alone(*hold)) co_return;
   const LocalLocks::Leave leave = locals_.acquired(*hold, self_.worker, endpoint_.worker().now());
   // Nobody is left to be told of an error; whoever asks for the lock next runs into it as well.
   if (leave.kind == LocalLocks::Leave::Kind::release) (void)co_await give_back(leave, nullptr);
@@ -190,17 +204,21 @@ Task<void> HierWorker::look_past_the_dead(Hold hold) {
 }
 
 Task<Result<Token>> HierWorker::token(Hold hold) {
-  std::optional<std::uint64_t> wraps = locals_.known_wraps(hold);
+  const cql::RecordUse record{self_.requests, hold.lock};
+  const cql::Era era{hold.epoch, hold.mn_incarnation};
+  std::optional<std::uint64_t> wraps =
+      self_.requests.change(*record, [&](const cql::Record& r) { return r.wraps_in(era); });
   if (!wraps) {
     const Result<std::uint64_t> read = co_await cql_.wraps(hold.lock);
     if (!read) co_return Failure{read.error()};
     wraps = *read;
-    locals_.remember_wraps(hold, *wraps);
+    self_.requests.change(*record, [&](cql::Record& r) { r.wraps = {era, *wraps}; });
   }
   co_return cql_.token(hold, *wraps);
 }
 
 Task<Result<void>> HierWorker::unlock(Hold hold, Op* object) {
+  if (object == nullptr && release_at_once(hold)) co_return Result<void>{};
   LocalLocks::Leave leave =
       locals_.leave(hold.lock, self_.worker, object != nullptr, endpoint_.worker().now());
   Result<void> written;

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "cql/cql.h"
-#include "cql/near_lock.h"
+#include "hier/at_once.h"
 #include "hier/local_locks.h"
 #include "hier/synced_clock.h"
 #include "lock/lock.h"
@@ -32,6 +32,9 @@ class HierWorker {
              LocalLocks& locals, const SyncedClock& clock)
       : endpoint_(endpoint),
         self_(self),
+        shape_(shape),
+        rules_(options.rules),
+        is_at_once_(endpoint.completes_at_once()),
         cql_(endpoint, shape, self, options),
         locals_(locals),
         clock_(clock),
@@ -44,10 +47,6 @@ class HierWorker {
 
   // `me` is the client's request, for as long as it takes.
   Task<Result<Hold>> lock(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object);
-  // For a client that has entered the CQL lock's queue at once.
-  using AtOnce = cql::CqlLock::AtOnce;
-  Task<Result<Hold>> lock_entered(LocalWaiter& me, RemoteAddr addr, Mode mode, AtOnce entered,
-                                  cql::Waiting& waiting);
   Task<Result<Hold>> lock_until(LocalWaiter& me, RemoteAddr addr, Mode mode, Time deadline);
   Task<Result<Hold>> try_lock(LocalWaiter& me, RemoteAddr addr, Mode mode);
   void cancel(LocalWaiter& me) { locals_.give_up(me, Errc::cancelled); }
@@ -61,6 +60,8 @@ class HierWorker {
   using Place = cql::CqlLock::Place;
   using Entry = LocalLocks::Entry;
 
+  bool acquire_at_once(RemoteAddr addr, Mode mode, Hold& hold);
+  bool release_at_once(const Hold& hold);
   LocalWaiter request(RemoteAddr addr, Mode mode, Time now) const;
   Task<Result<Hold>> wait(LocalWaiter& me);
   Task<void> acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* object,
@@ -76,6 +77,9 @@ class HierWorker {
 
   Endpoint& endpoint_;
   cql::Party self_;
+  const LockShape shape_;
+  const cql::Rules rules_;
+  const bool is_at_once_;  // its operations take no time
   cql::CqlLock cql_;
   LocalLocks& locals_;
   const SyncedClock& clock_;
@@ -88,18 +92,8 @@ class HierLock final : public TimedLockClient {
   explicit HierLock(HierWorker& worker) : worker_(worker) {}
 
   Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode, Op* object = nullptr) override {
-    if (entered_.has_entered()) {
-      return worker_.lock_entered(request_, lock, mode, std::exchange(entered_, {}), waiting_);
-    }
     return worker_.lock(request_, lock, mode, object);
   }
-  bool acquire_at_once(RemoteAddr lock, Mode mode, Hold& hold) override {
-    const auto tried = worker_.cql().enter_at_once(lock, mode, hold, waiting_);
-    if (tried.verdict == cql::CqlLock::Verdict::held) return true;
-    entered_ = tried;
-    return false;
-  }
-  bool release_at_once(const Hold& hold) override { return worker_.cql().release_at_once(hold); }
   Task<Result<void>> release(Hold hold, Op* object = nullptr) override {
     return worker_.unlock(hold, object);
   }
@@ -115,8 +109,6 @@ class HierLock final : public TimedLockClient {
  private:
   HierWorker& worker_;
   LocalWaiter request_;
-  cql::Waiting waiting_{};          // of acquire_at_once()
-  cql::CqlLock::AtOnce entered_{};  // by acquire_at_once() without getting the lock
 };
 
 // A worker's way into the cluster: its endpoint, and what it knows of the members.
@@ -133,14 +125,11 @@ inline std::vector<Station> stations_sharing(member::Membership& membership,
 }
 
 // A compute node: DecLock as its clients see it. With a worker per station.
-class Node final : private cql::LockLossListener {
+class Node final {
  public:
   Node(const LockShape& shape, const Policy& policy, cql::Options options,
        std::span<const Station> stations, HandOverObserver* observer = nullptr)
-      : local_grants_in_reset_(!options.rules.no_local_grants_in_reset),
-        locals_(policy, requests_, stations[0].endpoint->completes_at_once(), observer),
-        clock_(*stations[0].endpoint, *stations[0].membership) {
-    requests_.set_listener(this);
+      : locals_(policy, requests_, observer), clock_(*stations[0].endpoint, *stations[0].membership) {
     for (std::size_t i = 0; i < stations.size(); ++i) {
       const cql::Party self{*stations[i].membership, requests_, WorkerId{static_cast<std::uint8_t>(i)}};
       workers_.push_back(
@@ -149,30 +138,24 @@ class Node final : private cql::LockLossListener {
   }
 
   // As a process that is killed: it says nothing to anybody any more. REQUIRES: its clients are gone.
-  ~Node() override { stop(); }
+  ~Node() { stop(); }
   void stop() { requests_.close(); }
 
   cql::Requests& requests() { return requests_; }
-  // threads.cc: for threads that run no worker. Nothing, or not done: they are to come as clients of one.
-  std::optional<Result<Hold>> lock_here(const cql::NearLock& near, Mode mode, Time now);
-  LocalLocks::LeftHere unlock_here(const Hold& hold, Time now) {
-    return locals_.leave_here(hold.lock, now);
-  }
-
+  LocalLocks& locals() { return locals_; }
   HierWorker& worker(std::size_t i) { return *workers_[i]; }
   std::size_t workers() const { return workers_.size(); }
   std::unique_ptr<TimedLockClient> client(std::size_t i) {
     return std::make_unique<HierLock>(*workers_[i]);
   }
   SyncedClock& clock() { return clock_; }
-  const LocalLocks& locals() const { return locals_; }
   std::size_t running() const {
     std::size_t sum = 0;
     for (const auto& worker : workers_) sum += worker->running();
     return sum;
   }
   // Does anybody have a mutex of this node? Whoever waits has none (H22). For checkers.
-  bool is_locked() { return requests_.mutex().is_taken() || locals_.is_locked(); }
+  bool is_locked() { return requests_.mutex().is_taken(); }
   // Locks of which this node remembers something. From any thread.
   std::size_t records() {
     std::size_t count = 0;
@@ -182,17 +165,11 @@ class Node final : private cql::LockLossListener {
   // Has anybody here to do with a lock of this memory node? From any thread.
   bool is_busy_on(MnId mn) {
     bool busy = false;
-    requests_.for_each(
-        [&](const cql::Record& r) { busy = busy || (r.lock.mn == mn && (r.users > 0 || !r.quiet())); });
+    requests_.for_each([&](const cql::Record& r) { busy = busy || (r.lock.mn == mn && r.is_used()); });
     return busy;
   }
 
  private:
-  void on_reset_of(RemoteAddr lock, const cql::Era& era) override {
-    if (!local_grants_in_reset_) locals_.reset_begins(lock, era.epoch, era.mn_incarnation);
-  }
-
-  const bool local_grants_in_reset_;
   cql::Requests requests_;
   LocalLocks locals_;
   SyncedClock clock_;

@@ -12,39 +12,36 @@ namespace {
 constexpr std::uint32_t kJoinsBetweenLooks = 16;
 constexpr Duration kTimeBetweenLooks = microseconds(50);
 
-// Locks whose count of wraps is remembered; beyond that it is read again.
-constexpr std::size_t kWrapsKept = 4096;
-
 bool is_same(const Hold& a, const Hold& b) {
   return a.ticket == b.ticket && a.epoch == b.epoch && a.mn_incarnation == b.mn_incarnation;
 }
 
 }  // namespace
 
-LocalLocks::LocalLocks(const Policy& policy, cql::Requests& requests, bool at_once,
-                       HandOverObserver* observer)
-    : policy_(policy), requests_(requests), at_once_(at_once), observer_(observer) {}
+LocalLocks::LocalLocks(const Policy& policy, cql::Requests& requests, HandOverObserver* observer)
+    : policy_(policy), requests_(requests), observer_(observer) {}
 
 LocalLocks::Entry LocalLocks::enter(LocalWaiter& waiter, WorkerId worker, Time now) {
-  const std::lock_guard guard{mutex_};
-  const auto [lock, is_new] = find_or_make(waiter.addr, now);
-  if (is_new || may_follow_release(*lock, worker)) {
-    ask(*lock, waiter, waiter.mode);
+  const std::lock_guard guard{requests_.mutex()};
+  cql::Record& record = met(waiter.addr, now);
+  LocalLock& lock = record.local;
+  if (lock.state == LocalLock::State::absent || may_follow_release(lock, worker)) {
+    ask(lock, waiter, waiter.mode);
     return Entry::acquire;
   }
-  if (lock->state == LocalLock::State::acquiring && lock->asker == nullptr && lock->first == nullptr &&
-      lock->asked_for == waiter.mode) {
-    lock->asker = &waiter;  // takes over the request of a client that gave up
+  if (lock.state == LocalLock::State::acquiring && lock.asker == nullptr && lock.first == nullptr &&
+      lock.asked_for == waiter.mode) {
+    lock.asker = &waiter;  // takes over the request of a client that gave up
     waiter.waiting = true;
-    requests_.set_unwanted(*lock->record, false);
+    requests_.note_unwanted(record, false);
     return Entry::wait;
   }
-  const Entry entry = enter_held(*lock, waiter, now);
+  const Entry entry = enter_held(lock, waiter, now);
   if (entry == Entry::joined) return entry;
   // The request of a client that gave up is for this one now.
-  const bool unwanted_so_far = lock->asker == nullptr || lock->asker->mode != lock->asked_for;
-  if (lock->state == LocalLock::State::acquiring && unwanted_so_far && lock->asked_for == waiter.mode) {
-    requests_.set_unwanted(*lock->record, false);
+  const bool unwanted_so_far = lock.asker == nullptr || lock.asker->mode != lock.asked_for;
+  if (lock.state == LocalLock::State::acquiring && unwanted_so_far && lock.asked_for == waiter.mode) {
+    requests_.note_unwanted(record, false);
   }
   return entry;
 }
@@ -65,81 +62,51 @@ LocalLocks::Entry LocalLocks::enter_held(LocalLock& lock, LocalWaiter& waiter, T
 }
 
 std::optional<LocalLocks::Entry> LocalLocks::enter_here(LocalWaiter& waiter, Time now) {
-  const std::lock_guard guard{mutex_};
-  const auto [lock, is_new] = find_or_make(waiter.addr, now);
-  if (is_new) {
-    erase(*lock);
-    return {};
-  }
-  if (lock->state != LocalLock::State::held) return {};
+  const std::lock_guard guard{requests_.mutex()};
+  LocalLock& lock = met(waiter.addr, now).local;
+  if (lock.state != LocalLock::State::held) return {};
   // A reader that waits looks again and again for remote writers that have given up, and for the dead: with a worker.
-  const bool joins = may_join(*lock, waiter) && (lock->looking || !time_to_look(*lock, now));
+  const bool joins = may_join(lock, waiter) && (lock.looking || !time_to_look(lock, now));
   if (waiter.mode == Mode::shared && !joins) return {};
-  return enter_held(*lock, waiter, now);
+  return enter_held(lock, waiter, now);
 }
 
-void LocalLocks::enter_queued(LocalWaiter& waiter, Time now) {
-  const std::lock_guard guard{mutex_};
-  LocalLock& lock = *find_or_make(waiter.addr, now).lock;
-  if (lock.asker == nullptr) {
-    ask(lock, waiter, waiter.mode);
-    requests_.set_unwanted(*lock.record, false);
-  } else {
-    append(lock, waiter);  // somebody has taken the request over
-  }
-  requests_.change(*lock.record, [](cql::Record& r) { r.entered.reset(); });
+// Whoever holds the lock since it was acquired at once has not looked at the time.
+cql::Record& LocalLocks::met(RemoteAddr addr, Time now) {
+  cql::Record& record = requests_.find_or_insert(addr);
+  LocalLock& lock = record.local;
+  if (lock.state == LocalLock::State::held && lock.since == Time{}) lock.since = lock.looked = now;
+  return record;
 }
 
-// The entry. If there is none it is made: as a client that met nobody has it, if there is one (cql/at_once.cc), otherwise
-// new. From then on no other can come that way: the record is in use.
-LocalLocks::Found LocalLocks::find_or_make(RemoteAddr addr, Time now) {
-  LocalLock* lock = find(addr);
-  if (lock != nullptr) return {lock, false};
-  lock = &insert(addr);
-  const bool adopted = requests_.change(*lock->record, [&](cql::Record& r) {
-    if (r.entered) lock->asked_for = *r.entered;
-    if (!r.lone) return r.entered.has_value();
-    lock->state = LocalLock::State::held;
-    lock->hold = {.lock = addr,
-                  .mode = r.lone->mode,
-                  .epoch = r.era.epoch,
-                  .ticket = *r.held,
-                  .mn_incarnation = r.era.mn_incarnation,
-                  .expect_waiters = r.lone->expect_waiters,
-                  .waiting_since = r.lone->waiting_since};
-    lock->held_as = r.lone->mode;
-    lock->holders = 1;
-    lock->remote = lock->hold.waiting_since;
-    lock->since = now;
-    lock->looked = now;
-    if (r.reset_of) lock->reset = {r.reset_of->epoch, r.reset_of->mn_incarnation};  // H8
-    r.lone.reset();
-    return true;
-  });
-  return {lock, !adopted};
+// Nobody here has to do with the lock any more.
+void LocalLocks::forget(cql::Record& record) {
+  record.local = {};
+  requests_.reclaim(record);
 }
 
 LocalLocks::Try LocalLocks::try_enter(LocalWaiter& waiter, bool asked, WorkerId worker, Time now) {
-  const std::lock_guard guard{mutex_};
-  const auto [lock, is_new] = find_or_make(waiter.addr, now);
-  if (is_new || may_follow_release(*lock, worker)) {
-    if (is_new && !asked) erase(*lock);
+  const std::lock_guard guard{requests_.mutex()};
+  cql::Record& record = met(waiter.addr, now);
+  LocalLock& lock = record.local;
+  if (lock.state == LocalLock::State::absent || may_follow_release(lock, worker)) {
+    if (!asked) requests_.reclaim(record);
     if (!asked) return Try::ask_first;
-    ask(*lock, waiter, waiter.mode);
+    ask(lock, waiter, waiter.mode);
     return Try::acquire;
   }
-  if (!may_join(*lock, waiter)) return Try::busy;
-  if (!lock->looking && time_to_look(*lock, now)) {
-    waiter.behind = lock->hold;
-    lock->looking = true;
+  if (!may_join(lock, waiter)) return Try::busy;
+  if (!lock.looking && time_to_look(lock, now)) {
+    waiter.behind = lock.hold;
+    lock.looking = true;
     return Try::look_first;
   }
-  join(*lock, waiter);
+  join(lock, waiter);
   return Try::joined;
 }
 
 bool LocalLocks::suspend(LocalWaiter& waiter, std::coroutine_handle<> coroutine) {
-  const std::lock_guard guard{mutex_};
+  const std::lock_guard guard{requests_.mutex()};
   waiter.coroutine = coroutine;
   return waiter.waiting;
 }
@@ -171,17 +138,10 @@ bool LocalLocks::may_join(const LocalLock& lock, const LocalWaiter& waiter) cons
   return could_join(lock, waiter) && policy_.in_time(waiter.asked, lock.remote);
 }
 
-void LocalLocks::reset_begins(RemoteAddr addr, Epoch epoch, std::uint32_t mn_incarnation) {
-  const std::lock_guard guard{mutex_};
-  LocalLock* lock = find(addr);
-  if (lock != nullptr) lock->reset = {epoch, mn_incarnation};
-  wraps_.erase(addr.packed());
-}
-
 bool LocalLocks::looks_again(LocalWaiter& waiter, Duration after, Time now) {
-  const std::lock_guard guard{mutex_};
+  const std::lock_guard guard{requests_.mutex()};
   if (!waiter.waiting) return false;
-  LocalLock& lock = *find(waiter.addr);
+  LocalLock& lock = record_of(waiter.addr).local;
   if (lock.looking || now - lock.looked < after || !could_join(lock, waiter)) return false;
   waiter.behind = lock.hold;
   lock.looking = true;
@@ -189,19 +149,20 @@ bool LocalLocks::looks_again(LocalWaiter& waiter, Duration after, Time now) {
 }
 
 void LocalLocks::looked(const Hold& behind, const Result<std::optional<Timestamp>>& seen, Time now) {
-  const std::lock_guard guard{mutex_};
-  LocalLock* lock = find(behind.lock);
+  const std::lock_guard guard{requests_.mutex()};
+  cql::Record* record = requests_.find(behind.lock);
   // Released meanwhile: what was seen is void.
-  if (lock == nullptr || !lock->looking || !is_same(lock->hold, behind)) return;
-  lock->looking = false;
-  lock->joins = 0;
-  lock->looked = now;
+  if (record == nullptr || !record->local.looking || !is_same(record->local.hold, behind)) return;
+  LocalLock& lock = record->local;
+  lock.looking = false;
+  lock.joins = 0;
+  lock.looked = now;
   const std::optional<Timestamp> remote = seen ? *seen : std::nullopt;
-  if (seen && !remote) lock->remote.reset();  // whoever was known to wait has given up, or died
-  if (remote && !lock->remote) lock->remote = {*remote, now};
+  if (seen && !remote) lock.remote.reset();  // whoever was known to wait has given up, or died
+  if (remote && !lock.remote) lock.remote = {*remote, now};
   // One who asked earlier, but it has been known for as long that somebody waits.
-  if (remote && is_earlier(*remote, lock->remote->asked)) lock->remote->asked = *remote;
-  join_those_who_may(*lock);
+  if (remote && is_earlier(*remote, lock.remote->asked)) lock.remote->asked = *remote;
+  join_those_who_may(lock);
 }
 
 void LocalLocks::join_those_who_may(LocalLock& lock) {
@@ -216,71 +177,46 @@ void LocalLocks::join_those_who_may(LocalLock& lock) {
   }
 }
 
-bool LocalLocks::acquired_alone(const Hold& hold) {
-  if (!at_once_) return false;
-  const std::lock_guard guard{mutex_};
-  LocalLock& lock = *find(hold.lock);
-  if (lock.asker == nullptr || lock.first != nullptr || lock.asker->mode != hold.mode) return false;
-  requests_.change(*lock.record, [&](cql::Record& r) {
-    r.lone = {hold.mode, hold.expect_waiters, hold.waiting_since};
-  });
-  lock.hold = hold;
-  lock.in_a_row = 0;
-  grant(*lock.asker, lock, hold.object_read);
-  erase(lock);
-  return true;
-}
-
 LocalLocks::Leave LocalLocks::acquired(const Hold& hold, WorkerId worker, Time now) {
-  const std::lock_guard guard{mutex_};
-  LocalLock& lock = *find(hold.lock);
+  const std::lock_guard guard{requests_.mutex()};
+  cql::Record& record = record_of(hold.lock);
+  LocalLock& lock = record.local;
   CHECK(lock.state == LocalLock::State::acquiring && lock.holders == 0);
   LocalWaiter* asker = lock.asker;
-  lock.state = LocalLock::State::held;
-  lock.asker = nullptr;
-  lock.hold = hold;
-  lock.hold.object_read = false;
-  lock.holders = 1;
-  lock.in_a_row = 0;
-  lock.remote = hold.waiting_since;
-  lock.joins = 0;
-  lock.looked = now;
-  lock.since = now;
-  if (asker == nullptr || asker->mode != lock.asked_for) requests_.set_unwanted(*lock.record, false);
-  if (asker == nullptr) {  // as if the client that gave up had come and gone
-    lock.held_as = hold.mode;
-    return leave_locked(lock, worker, false, now);
-  }
-  lock.held_as = asker->mode;
+  if (asker == nullptr || asker->mode != lock.asked_for) requests_.note_unwanted(record, false);
+  lock.begin(hold, asker == nullptr ? hold.mode : asker->mode, now);
+  // As if the client that gave up had come and gone.
+  if (asker == nullptr) return leave_locked(record, worker, false, now);
   grant(*asker, lock, hold.object_read);
   if (lock.held_as == Mode::shared) let_readers_in(lock);
   return {};
 }
 
 void LocalLocks::give_up(LocalWaiter& waiter, Errc why) {
-  const std::lock_guard guard{mutex_};
+  const std::lock_guard guard{requests_.mutex()};
   give_up_locked(waiter, why);
 }
 
 bool LocalLocks::time_out(LocalWaiter& waiter) {
-  const std::lock_guard guard{mutex_};
+  const std::lock_guard guard{requests_.mutex()};
   if (!waiter.waiting) return true;
-  const LocalLock& lock = *find(waiter.addr);
+  const LocalLock& lock = record_of(waiter.addr).local;
   waiter.is_late = lock.asker == &waiter && lock.unanswered;
   if (!waiter.is_late) give_up_locked(waiter, Errc::timed_out);
   return !waiter.is_late;
 }
 
 void LocalLocks::must_wait(RemoteAddr addr) {
-  const std::lock_guard guard{mutex_};
-  LocalLock& lock = *find(addr);
+  const std::lock_guard guard{requests_.mutex()};
+  LocalLock& lock = record_of(addr).local;
   lock.unanswered = false;
   if (lock.asker != nullptr && lock.asker->is_late) give_up_locked(*lock.asker, Errc::timed_out);
 }
 
 void LocalLocks::give_up_locked(LocalWaiter& waiter, Errc why) {
   if (!waiter.may_give_up || !waiter.waiting) return;
-  LocalLock& lock = *find(waiter.addr);
+  cql::Record& record = record_of(waiter.addr);
+  LocalLock& lock = record.local;
   if (lock.asker == &waiter) {
     lock.asker = nullptr;
   } else {
@@ -292,17 +228,18 @@ void LocalLocks::give_up_locked(LocalWaiter& waiter, Errc why) {
                             first_of(lock, Mode::exclusive) != nullptr;
   const bool unwanted =
       lock.state == LocalLock::State::acquiring && lock.asked_for == Mode::exclusive && !for_a_writer;
-  if (unwanted) requests_.set_unwanted(*lock.record, true);
+  if (unwanted) requests_.note_unwanted(record, true);
   refuse(waiter, why);
 }
 
 LocalLocks::Successor LocalLocks::left(RemoteAddr addr) {
-  const std::lock_guard guard{mutex_};
-  LocalLock& lock = *find(addr);
-  requests_.set_unwanted(*lock.record, false);
+  const std::lock_guard guard{requests_.mutex()};
+  cql::Record& record = record_of(addr);
+  LocalLock& lock = record.local;
+  requests_.note_unwanted(record, false);
   if (lock.asker != nullptr) return ask_for(lock, *lock.asker);
   if (lock.first != nullptr) return take_successor(lock, *lock.first);
-  erase(lock);
+  forget(record);
   return {};
 }
 
@@ -325,16 +262,17 @@ void LocalLocks::let_readers_in(LocalLock& lock) {
 }
 
 void LocalLocks::failed(RemoteAddr addr, Errc error) {
-  const std::lock_guard guard{mutex_};
-  LocalLock& lock = *find(addr);
-  requests_.set_unwanted(*lock.record, false);
+  const std::lock_guard guard{requests_.mutex()};
+  cql::Record& record = record_of(addr);
+  LocalLock& lock = record.local;
+  requests_.note_unwanted(record, false);
   if (lock.asker != nullptr) refuse(*lock.asker, error);
   while (lock.first != nullptr) {
     LocalWaiter& waiter = *lock.first;
     unlink(lock, waiter);
     refuse(waiter, error);
   }
-  erase(lock);
+  forget(record);
 }
 
 LocalLocks::Choice LocalLocks::choose(const LocalLock& lock) const {
@@ -350,38 +288,31 @@ LocalLocks::Choice LocalLocks::choose(const LocalLock& lock) const {
 }
 
 LocalLocks::Leave LocalLocks::leave(RemoteAddr addr, WorkerId worker, bool unwritten, Time now) {
-  const std::lock_guard guard{mutex_};
-  LocalLock& lock = *find_or_make(addr, now).lock;
-  note_section(lock.holders, lock.since, now);
-  return leave_locked(lock, worker, unwritten, now);
+  const std::lock_guard guard{requests_.mutex()};
+  cql::Record& record = met(addr, now);
+  note_section(record.local.holders, record.local.since, now);
+  return leave_locked(record, worker, unwritten, now);
 }
 
-LocalLocks::LeftHere LocalLocks::leave_here(RemoteAddr addr, Time now) {
-  const std::lock_guard guard{mutex_};
-  LocalLock* lock = find(addr);
-  if (lock == nullptr) return LeftHere::not_done;
-  const std::uint32_t holders = lock->holders;
-  const Time since = lock->since;
-  if (holders > 1 || choose(*lock).stays) {
-    const Leave leave = leave_locked(*lock, WorkerId{}, false, now);
-    CHECK(leave.kind == Leave::Kind::nothing);
-    note_section(holders, since, now);  // afterwards: whom to choose depends on it
-    return LeftHere::done;
-  }
-  if (lock->first != nullptr || lock->looking || !lock->may_be_passed_on()) return LeftHere::not_done;
-  note_section(holders, since, now);
-  requests_.change(*lock->record, [&](cql::Record& r) {
-    r.lone = {lock->hold.mode, lock->hold.expect_waiters || lock->remote.has_value(), lock->remote};
-  });
-  erase(*lock);
-  return LeftHere::alone;
+bool LocalLocks::leave_here(RemoteAddr addr, Time now) {
+  const std::lock_guard guard{requests_.mutex()};
+  cql::Record& record = met(addr, now);
+  const std::uint32_t holders = record.local.holders;
+  const Time since = record.local.since;
+  if (holders <= 1 && !choose(record.local).stays) return false;
+  const Leave leave = leave_locked(record, WorkerId{}, false, now);
+  CHECK(leave.kind == Leave::Kind::nothing);
+  note_section(holders, since, now);  // afterwards: whom to choose depends on it
+  return true;
 }
 
 void LocalLocks::note_section(std::uint32_t holders, Time since, Time now) {
   if (holders == 1) section_ = Duration{(15 * section_.ns + (now - since).ns) / 16};
 }
 
-LocalLocks::Leave LocalLocks::leave_locked(LocalLock& lock, WorkerId worker, bool unwritten, Time now) {
+LocalLocks::Leave LocalLocks::leave_locked(cql::Record& record, WorkerId worker, bool unwritten,
+                                           Time now) {
+  LocalLock& lock = record.local;
   const Choice choice = choose(lock);
   if (unwritten && (lock.holders > 1 || choice.stays)) return {.kind = Leave::Kind::write_first};
   lock.holders -= 1;
@@ -411,13 +342,14 @@ LocalLocks::Leave LocalLocks::leave_locked(LocalLock& lock, WorkerId worker, boo
 }
 
 LocalLocks::Successor LocalLocks::released(const Hold& hold) {
-  const std::lock_guard guard{mutex_};
-  LocalLock* lock = find(hold.lock);
+  const std::lock_guard guard{requests_.mutex()};
+  cql::Record* record = requests_.find(hold.lock);
   // Otherwise somebody has gone ahead behind the release, on its endpoint, and may be releasing again.
-  if (lock == nullptr || lock->state != LocalLock::State::releasing || !is_same(lock->hold, hold))
+  if (record == nullptr || record->local.state != LocalLock::State::releasing ||
+      !is_same(record->local.hold, hold))
     return {};
-  if (lock->first != nullptr) return take_successor(*lock, *lock->first);
-  erase(*lock);
+  if (record->local.first != nullptr) return take_successor(record->local, *record->local.first);
+  forget(*record);
   return {};
 }
 
@@ -479,35 +411,6 @@ LocalWaiter* LocalLocks::first_of(const LocalLock& lock, Mode mode) {
     if (waiter->mode == mode) return waiter;
   }
   return nullptr;
-}
-
-std::optional<std::uint64_t> LocalLocks::known_wraps(const Hold& hold) {
-  const std::lock_guard guard{mutex_};
-  const auto found = wraps_.find(hold.lock.packed());
-  if (found == wraps_.end() || found->second.epoch != hold.epoch ||
-      found->second.mn_incarnation != hold.mn_incarnation) {
-    return {};
-  }
-  return found->second.count;
-}
-
-void LocalLocks::remember_wraps(const Hold& hold, std::uint64_t wraps) {
-  const std::lock_guard guard{mutex_};
-  if (wraps_.size() >= kWrapsKept) wraps_.clear();
-  wraps_[hold.lock.packed()] = {hold.epoch, hold.mn_incarnation, wraps};
-}
-
-LocalLock& LocalLocks::insert(RemoteAddr addr) {
-  LocalLock& lock = locks_.insert(addr.packed());
-  lock.addr = addr;
-  lock.record = &requests_.use(addr);
-  bytes_max_ = std::max(bytes_max_, locks_.bytes());
-  return lock;
-}
-
-void LocalLocks::erase(LocalLock& lock) {
-  requests_.end_use(*lock.record);
-  locks_.erase(lock.addr.packed());
 }
 
 }  // namespace declock::hier

@@ -68,11 +68,14 @@ class HeaderLayout {
     const auto slot_bits = static_cast<unsigned>(std::bit_width(members - 1));
     reset_id_bits_ = slot_bits + 1 + 2;  // slot + 1 (0 is nobody), two bits of the incarnation (H18)
     count_bits_ = slot_bits + 2;         // four times the members: ghosts of crashed ones count (H10)
+    wcnt_shift_ = reset_id_bits_ + kEpochBits;
+    qsize_shift_ = wcnt_shift_ + count_bits_;
+    ticket_shift_ = qsize_shift_ + count_bits_;
   }
 
   constexpr unsigned reset_id_bits() const { return reset_id_bits_; }
   constexpr unsigned count_bits() const { return count_bits_; }
-  constexpr unsigned ticket_bits() const { return 64 - ticket_shift(); }
+  constexpr unsigned ticket_bits() const { return 64 - ticket_shift_; }
 
   // A lock needs a reset before it hands out this ticket (H24). The margin is for the requests that are
   // on their way when the first one notices.
@@ -85,41 +88,41 @@ class HeaderLayout {
     Header h;
     h.reset_id = ResetId{static_cast<std::uint16_t>(field(word, 0, reset_id_bits_))};
     h.epoch = Epoch{static_cast<std::uint8_t>(field(word, reset_id_bits_, kEpochBits))};
-    h.wcnt = static_cast<std::uint32_t>(field(word, wcnt_shift(), count_bits_));
-    h.qsize = static_cast<std::uint32_t>(field(word, qsize_shift(), count_bits_));
-    h.ticket = Ticket{word >> ticket_shift()};
+    h.wcnt = static_cast<std::uint32_t>(field(word, wcnt_shift_, count_bits_));
+    h.qsize = static_cast<std::uint32_t>(field(word, qsize_shift_, count_bits_));
+    h.ticket = Ticket{word >> ticket_shift_};
     return h;
   }
 
   constexpr std::uint64_t encode(const Header& h) const {
-    return h.ticket.value << ticket_shift() | std::uint64_t{h.qsize} << qsize_shift() |
-           std::uint64_t{h.wcnt} << wcnt_shift() | std::uint64_t{h.epoch.value} << reset_id_bits_ |
+    return h.ticket.value << ticket_shift_ | std::uint64_t{h.qsize} << qsize_shift_ |
+           std::uint64_t{h.wcnt} << wcnt_shift_ | std::uint64_t{h.epoch.value} << reset_id_bits_ |
            h.reset_id.value;
   }
 
   // qsize += 1, wcnt += exclusive
   constexpr std::uint64_t acquire_delta(Mode mode) const {
-    return (std::uint64_t{1} << qsize_shift()) + writer(mode);
+    return (std::uint64_t{1} << qsize_shift_) + writer(mode);
   }
 
   // ticket += 1, qsize -= 1, wcnt -= exclusive; modulo 2^64 the borrows cancel out
   constexpr std::uint64_t release_delta(Mode mode) const {
-    return (std::uint64_t{1} << ticket_shift()) - acquire_delta(mode);
+    return (std::uint64_t{1} << ticket_shift_) - acquire_delta(mode);
   }
 
  private:
   static constexpr std::uint64_t field(std::uint64_t word, unsigned shift, unsigned bits) {
     return (word >> shift) & ((std::uint64_t{1} << bits) - 1);
   }
-  constexpr unsigned wcnt_shift() const { return reset_id_bits_ + kEpochBits; }
-  constexpr unsigned qsize_shift() const { return wcnt_shift() + count_bits_; }
-  constexpr unsigned ticket_shift() const { return qsize_shift() + count_bits_; }
   constexpr std::uint64_t writer(Mode mode) const {
-    return mode == Mode::exclusive ? std::uint64_t{1} << wcnt_shift() : 0;
+    return mode == Mode::exclusive ? std::uint64_t{1} << wcnt_shift_ : 0;
   }
 
   unsigned reset_id_bits_ = 0;
   unsigned count_bits_ = 0;
+  unsigned wcnt_shift_ = 0;
+  unsigned qsize_shift_ = 0;
+  unsigned ticket_shift_ = 0;
 };
 
 namespace header_checks {

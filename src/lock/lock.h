@@ -40,11 +40,6 @@ class LockClient {
   // released.
   virtual Task<Result<void>> release(Hold hold, Op* object = nullptr) = 0;
 
-  // The same without a coroutine, where operations take no time and nobody is in the way. False: it is not so, and the
-  // next call must be acquire() of this lock in this mode, or release().
-  virtual bool acquire_at_once(RemoteAddr, Mode, Hold&) { return false; }
-  virtual bool release_at_once(const Hold&) { return false; }
-
   // The client may go on, and acquire again, while a release without a WRITE is under way.
   virtual bool may_release_behind(Mode) const { return true; }
 };

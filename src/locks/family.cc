@@ -68,7 +68,7 @@ class HierFamily final : public LockFamily {
   std::size_t local_table_bytes_max() const override {
     std::size_t most = 0;
     for (const auto& node : nodes_) {
-      if (node != nullptr) most = std::max(most, node->locals().bytes_max());
+      if (node != nullptr) most = std::max(most, node->requests().bytes_max());
     }
     return most;
   }

@@ -114,6 +114,16 @@ Plan draw_plan(std::uint64_t seed) {
   return plan;
 }
 
+Plan in_shared_memory(Plan plan) {
+  plan.at_once = true;
+  plan.unknown_one_in = 0;
+  std::erase_if(plan.faults, [](const Fault& fault) {
+    return fault.kind == FaultKind::restart_memory || fault.kind == FaultKind::cut_memory ||
+           fault.kind == FaultKind::cut_all;
+  });
+  return plan;
+}
+
 std::string describe(const Plan& plan) {
   std::string text = fmt::format(
       "{} of at most {} compute nodes x {} clients on {} workers, {} memory nodes, {} locks, policy "
@@ -124,6 +134,7 @@ std::string describe(const Plan& plan) {
       plan.near_wrap   ? ", tickets about to wrap"
       : plan.old_claim ? ", an old claim"
                        : "");
+  if (plan.at_once) text += ", in shared memory";
   if (plan.visitors > 0) text += fmt::format(", {} visitors", plan.visitors);
   if (plan.delayed_one_in > 0) text += fmt::format(", 1 chain in {} delayed", plan.delayed_one_in);
   if (plan.unknown_one_in > 0) text += fmt::format(", 1 outcome in {} unknown", plan.unknown_one_in);

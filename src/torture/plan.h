@@ -52,6 +52,7 @@ struct Plan {
   hier::Policy policy{};
   double read_ratio = 0.5;
   bool piggyback = false;
+  bool at_once = false;  // in memory that all share: clients lock and unlock in one step where they can
   bool old_claim = false;  // locks start with a reset that somebody claimed four incarnations ago (H18)
   bool near_wrap = false;  // locks start shortly before their tickets do so again
   Duration lease = milliseconds(4);
@@ -63,6 +64,8 @@ struct Plan {
 };
 
 Plan draw_plan(std::uint64_t seed);
+// The same in shared memory, which does not restart, and to which no connection breaks.
+Plan in_shared_memory(Plan plan);
 std::string describe(const Plan& plan);
 
 }  // namespace declock::torture

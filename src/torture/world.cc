@@ -51,6 +51,7 @@ class World {
       // A region is initialised before it is served; zeroes are free locks (H12).
       if (rules_.initialise) engine_.memory(mn).clear();
     };
+    if (plan.at_once) engine_.set_at_once();
     for (std::uint32_t i = 0; i < plan.locks; ++i) {
       Header header;
       if (plan.near_wrap) header.ticket = Ticket{shape_.ticket_limit().value - 20};

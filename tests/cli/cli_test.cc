@@ -221,7 +221,7 @@ TEST_F(Cli, RefusesFaultsThatMakeNoSense) {
        {"faults", "resets", "breaks", "restarts", "losses", "repeats", "joins", "heirs"}) {
     expect_refused(std::string{"explore --lock dslr --"} + mishap + " 1", "declock- locks");
   }
-  expect_refused("explore --lock dslr --at-once", "--at-once is for");
+  expect_refused("explore --lock cql --at-once", "--at-once is for");
   expect_refused("explore --program 'w;w' --at-once --breaks 1", "--at-once is for");
   expect_refused("explore --program 'w;w' --joins 2", "--joins 2 is too many");
   expect_refused("explore --program 'w;w' --heirs 2", "--heirs 2 is too many");

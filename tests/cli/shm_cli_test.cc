@@ -130,7 +130,8 @@ TEST_F(ShmCli, RecoveryIsMeasured) {
 TEST_F(ShmCli, TheDemoComparesAndRecovers) {
   const Outcome outcome = run("demo --duration 100ms");
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  for (const char* part : {"declock-slack", "caslock", "<- kill -9", "Violations 0, lost updates 0"}) {
+  for (const char* part : {"1. A simulated cluster", "  shiftlock ", "2. This machine", "declock-slack",
+                           "caslock", "<- kill -9", "Violations 0, lost updates 0"}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part;
   }
 }

@@ -64,26 +64,28 @@ INSTANTIATE_TEST_SUITE_P(OfComputeNodes, CleanWhenFailing,
                                          Failing{"w+w;w", {.repeats = 1}, 0, kSlack},
                                          Failing{"w;w;w", {}, 0, kSlack, 1}));
 INSTANTIATE_TEST_SUITE_P(AtOnce, CleanWhenFailing,
-                         testing::Values(Failing{"xx;xx", {}, 0, "cql", 0, true},
-                                         Failing{"x;x;x", {}, 0, "cql", 0, true},
-                                         Failing{"x;x", {.resets = 1}, 0, "cql", 0, true},
-                                         Failing{"x;x", {.losses = 1}, 0, "cql", 0, true},
-                                         Failing{"x+x;x", {}, 0, kSlack, 0, true},
+                         testing::Values(Failing{"xx;xx", {}, 0, kSlack, 0, true},
+                                         Failing{"x;x;x", {}, 0, kSlack, 0, true},
+                                         Failing{"xx+x;x", {}, 0, kSlack, 0, true},
                                          Failing{"xx+x;x", {}, 0, "declock-pf", 0, true},
-                                         Failing{"w+w;w", {.resets = 1}, 0, kSlack, 0, true},
+                                         Failing{"wW+e;x", {}, 0, kSlack, 0, true},
+                                         Failing{"x;x", {.resets = 1}, 0, kSlack, 0, true},
+                                         Failing{"x;x", {.losses = 1}, 0, kSlack, 0, true},
+                                         Failing{"x;x", {.faults = 1}, 0, kSlack, 0, true},
+                                         Failing{"w+w;w", {.faults = 1}, 0, kSlack, 0, true},
                                          Failing{"w;w", {.resets = 1}, 1, kSlack, 0, true}));
 
-INSTANTIATE_TEST_SUITE_P(Soak, CleanWhenFailing,
-                         testing::Values(Failing{"xx;x", {.faults = 1}},
-                                         Failing{"r;w;r", {.faults = 1}},
-                                         Failing{"w;w", {.resets = 1}, 1},
-                                         Failing{"xx;x", {.breaks = 1}},
-                                         Failing{"x;x", {.resets = 1, .losses = 1}},
-                                         Failing{"x+x;x", {.faults = 1}, 0, kSlack},
-                                         Failing{"x+x;x", {.resets = 1}, 0, kSlack},
-                                         Failing{"x+x;x", {.breaks = 1}, 0, kSlack},
-                                         Failing{"w+r;x", {.restarts = 1}, 0, kSlack},
-                                         Failing{"x;x", {.resets = 1}, 1, kSlack}));
+INSTANTIATE_TEST_SUITE_P(
+    Soak, CleanWhenFailing,
+    testing::Values(
+        Failing{"xx;x", {.faults = 1}}, Failing{"r;w;r", {.faults = 1}},
+        Failing{"w;w", {.resets = 1}, 1}, Failing{"xx;x", {.breaks = 1}},
+        Failing{"x;x", {.resets = 1, .losses = 1}}, Failing{"x+x;x", {.faults = 1}, 0, kSlack},
+        Failing{"x+x;x", {.resets = 1}, 0, kSlack}, Failing{"x+x;x", {.breaks = 1}, 0, kSlack},
+        Failing{"w+r;x", {.restarts = 1}, 0, kSlack}, Failing{"x;x", {.resets = 1}, 1, kSlack},
+        Failing{"x+x;x+x", {}, 0, kSlack, 0, true}, Failing{"x+x;x;x", {}, 0, kSlack, 0, true},
+        Failing{"x+x;x", {.faults = 1}, 0, kSlack, 0, true},
+        Failing{"w+w;w", {.resets = 1}, 0, kSlack, 0, true}));
 
 // A rule, what it is missed by, and how.
 struct Missed {
@@ -120,8 +122,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Missed{"acknowledged-slots", {"w;w;w;w", {}, 0, "cql", 2}, Kind::hang}));
 INSTANTIATE_TEST_SUITE_P(
     AtOnce, WithoutARule,
-    testing::Values(Missed{"ticket-match", {"w;w;w", {}, 0, "cql", 0, true}, Kind::order},
-                    Missed{"lost-grant", {"w;w", {.losses = 1}, 0, "cql", 0, true}, Kind::hang},
+    testing::Values(Missed{"fence", {"w+w;w", {.faults = 1}, 0, kSlack, 0, true}, Kind::hang},
+                    Missed{"lost-grant", {"w;w", {.losses = 1}, 0, kSlack, 0, true}, Kind::hang},
                     Missed{"answer-while-holding",
                            {"w+w;w", {.resets = 1}, 0, kSlack, 0, true},
                            Kind::mutual_exclusion}));

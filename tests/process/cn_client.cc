@@ -57,8 +57,6 @@ Task<Result<Hold>> Client::acquire(RemoteAddr lock, Mode mode) {
     const Duration patience = microseconds(static_cast<std::int64_t>(random_.below(2000)));
     co_return co_await lock_->acquire_until(lock, mode, endpoint_.worker().now() + patience);
   }
-  Hold hold;
-  if (random_.one_in(2) && lock_->acquire_at_once(lock, mode, hold)) co_return hold;
   co_return co_await lock_->acquire(lock, mode);
 }
 
@@ -76,7 +74,6 @@ Task<Result<void>> Client::use_and_release(std::uint64_t which, Hold hold) {
 }
 
 Task<Result<void>> Client::release(Hold hold) {
-  if (random_.one_in(2) && lock_->release_at_once(hold)) co_return Result<void>{};
   const Result<void> released = co_await lock_->release(hold);
   if (!released) note(released.error());
   co_return released;

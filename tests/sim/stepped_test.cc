@@ -209,16 +209,15 @@ TEST_F(Stepped, AMessageCanBeLostOrComeTwice) {
   b.set_receiver(nullptr);
 }
 
-TEST(SteppedAtOnce, AChainIsCompleteWhenItIsPosted) {
+TEST(SteppedAtOnce, AWordIsAddedToInOneStepIfItIsAsExpected) {
   SteppedEngine engine{4, true};
   SimEndpoint& a = engine.add_endpoint(engine.add_worker());
-  std::array<std::uint64_t, 1> word{};
-  Op add = Op::fetch_add(at(0), 5, Purpose::data);
-  Op read = Op::read(at(0), word, Purpose::data);
   EXPECT_TRUE(a.completes_at_once());
-  EXPECT_TRUE(a.post(add, read).await_ready());
-  EXPECT_EQ(word[0], 5u);
-  EXPECT_EQ(a.fetch_add_at_once(at(0), 1, Purpose::data), 5u);
+  EXPECT_TRUE(a.add_at_once(at(0), 0, 5, Purpose::data));
+  EXPECT_EQ(a.load_at_once(at(0)), 5u);
+  EXPECT_FALSE(a.add_at_once(at(0), 4, 1, Purpose::data));
+  EXPECT_EQ(a.load_at_once(at(0)), 5u);
+  EXPECT_EQ(a.counts().of(OpKind::fetch_add, Purpose::data), 1u);
 }
 
 Task<void> nap(Worker& worker) {

@@ -12,11 +12,15 @@ constexpr std::uint64_t kSeeds = 2000;
 constexpr std::uint64_t kSeeds = 60;
 #endif
 
-void expect_clean(std::uint64_t first, std::uint64_t last) {
+Plan as_drawn(Plan plan) {
+  return plan;
+}
+
+void expect_clean(std::uint64_t first, std::uint64_t last, Plan (*where)(Plan) = as_drawn) {
   std::uint64_t resets = 0;
   std::uint64_t evictions = 0;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
-    const Outcome outcome = run(draw_plan(seed));
+    const Outcome outcome = run(where(draw_plan(seed)));
     ASSERT_EQ(outcome.kind, Outcome::Kind::clean) << "seed " << seed << ": " << outcome.text;
     resets += outcome.resets;
     evictions += outcome.evictions;
@@ -28,12 +32,19 @@ void expect_clean(std::uint64_t first, std::uint64_t last) {
 TEST(Torture, EverySeedIsClean) {
   expect_clean(1, kSeeds);
 }
+TEST(Torture, EverySeedIsCleanInSharedMemory) {
+  expect_clean(1, kSeeds, in_shared_memory);
+}
 
 // A hundred thousand seeds, in parts that can run at the same time.
 class TortureSoak : public testing::TestWithParam<std::uint64_t> {};
 TEST_P(TortureSoak, EverySeedIsClean) {
   constexpr std::uint64_t kPart = 12'500;
   expect_clean(GetParam() * kPart + 1, (GetParam() + 1) * kPart);
+}
+TEST_P(TortureSoak, EverySeedIsCleanInSharedMemory) {
+  constexpr std::uint64_t kPart = 12'500;
+  expect_clean(GetParam() * kPart + 1, (GetParam() + 1) * kPart, in_shared_memory);
 }
 INSTANTIATE_TEST_SUITE_P(Parts, TortureSoak, testing::Range<std::uint64_t>(0, 8));
 

@@ -1,11 +1,10 @@
-// Locks at once: one client that meets nobody, and what becomes of its hold when others come.
+// Locks where operations take no time: one client that meets nobody, and what becomes of its hold when others come.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <deque>
 
-#include "cql/near_lock.h"
 #include "hier/hier.h"
 #include "member_shm/compute_node.h"
 #include "support/soon.h"
@@ -63,6 +62,11 @@ class AtOnce : public testing::Test {
     tasks_.back().start();
     return waiting;
   }
+  Hold take(Node& node, LockClient& client, Mode mode) {
+    const Waiting& waiting = start(node, client, mode);
+    EXPECT_TRUE(waiting.got && *waiting.got);
+    return waiting.got && *waiting.got ? **waiting.got : Hold{};
+  }
   static bool release(Node& node, LockClient& client, const Hold& hold) {
     return static_cast<bool>(node.process->worker(0).run([&] { return client.release(hold); }));
   }
@@ -75,43 +79,45 @@ class AtOnce : public testing::Test {
   std::deque<Task<void>> tasks_;
 };
 
-TEST_F(AtOnce, ALoneClientCostsTwoOperationsAndNoFrame) {
+TEST_F(AtOnce, ALoneClientCostsTwoOperations) {
   auto client = nodes_[0].client();
-  Hold hold;
-  ASSERT_TRUE(client->acquire_at_once(kLock, W, hold));
-  ASSERT_TRUE(client->release_at_once(hold));
-  const std::uint64_t frames = nodes_[0].process->worker(0).frames().system_allocations();
-  for (std::uint64_t i = 1; i < 100; ++i) {
-    ASSERT_TRUE(client->acquire_at_once(kLock, i % 2 == 0 ? W : R, hold));
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    const Hold hold = take(nodes_[0], *client, i % 2 == 0 ? W : R);
     EXPECT_EQ(hold.ticket, Ticket{i});
-    ASSERT_TRUE(client->release_at_once(hold));
+    ASSERT_TRUE(release(nodes_[0], *client, hold));
   }
   const OpCounts& counts = nodes_[0].process->endpoint(0).counts();
   EXPECT_EQ(counts.of(Purpose::acquire), 100u);
   EXPECT_EQ(counts.of(Purpose::release), 100u);
-  EXPECT_EQ(nodes_[0].process->worker(0).frames().system_allocations(), frames);
   EXPECT_EQ(header(), (Header{Ticket{100}, 0, 0, Epoch{0}, ResetId{0}}));
 }
 
-// A lock at hand, as SharedMutex uses it.
+// At once, as SharedMutex does it.
 class NearLock : public AtOnce {
  protected:
   struct Near {
-    Near(Node& node, const LockShape& shape)
-        : requests(node.locks.requests()),
-          lock(requests, shape, kLock, *node.process->endpoint(0).word_at(kLock),
-               node.process->endpoint(0).incarnation(kLock.mn)) {}
-    ~Near() { lock.forget(requests); }
+    Near(Node& node, const LockShape& lock_shape)
+        : shape(lock_shape),
+          requests(node.locks.requests()),
+          record(requests.keep(kLock)),
+          word{std::atomic_ref{*node.process->endpoint(0).word_at(kLock)}},
+          mn_incarnation(node.process->endpoint(0).incarnation(kLock.mn)) {}
+    ~Near() { requests.keep_no_longer(record); }
     bool acquire(Mode mode, Hold& hold) {
       const std::lock_guard guard{requests.mutex()};
-      return lock.acquire(mode, hold);
+      if (!acquire_at_once(record, word, shape, {}, mn_incarnation, mode)) return false;
+      hold = record.local.hold;
+      return true;
     }
-    bool release(const Hold& hold) {
+    bool release() {
       const std::lock_guard guard{requests.mutex()};
-      return lock.release(hold);
+      return release_at_once(record, word, shape);
     }
+    const LockShape& shape;
     cql::Requests& requests;
-    cql::NearLock lock;
+    cql::Record& record;
+    WordHere word;
+    std::uint32_t mn_incarnation;
   };
   Near here_{nodes_[0], shape_};
   Near elsewhere_{nodes_[1], shape_};
@@ -124,14 +130,14 @@ TEST_F(NearLock, IsAcquiredAndReleasedAsByFetchAndAdd) {
     ASSERT_TRUE(here_.acquire(i % 2 == 0 ? W : R, hold_));
     EXPECT_EQ(hold_.ticket, Ticket{i});
     EXPECT_EQ(header(), (Header{Ticket{i}, 1, i % 2 == 0 ? 1u : 0u, Epoch{0}, ResetId{0}}));
-    ASSERT_TRUE(here_.release(hold_));
+    ASSERT_TRUE(here_.release());
   }
   EXPECT_EQ(header(), (Header{Ticket{100}, 0, 0, Epoch{0}, ResetId{0}}));
   auto client = nodes_[0].client();
   ASSERT_TRUE(here_.acquire(W, hold_));
-  ASSERT_TRUE(client->release_at_once(hold_)) << "it is the same hold";
-  ASSERT_TRUE(client->acquire_at_once(kLock, W, hold_));
-  ASSERT_TRUE(here_.release(hold_));
+  ASSERT_TRUE(release(nodes_[0], *client, hold_)) << "it is the same hold";
+  hold_ = take(nodes_[0], *client, W);
+  ASSERT_TRUE(here_.release());
 }
 
 TEST_F(NearLock, IsLeftAsItIsWhereSomebodyIsInTheWay) {
@@ -140,10 +146,9 @@ TEST_F(NearLock, IsLeftAsItIsWhereSomebodyIsInTheWay) {
   EXPECT_FALSE(elsewhere_.acquire(W, none_));
   EXPECT_TRUE(elsewhere_.acquire(R, none_)) << "readers share";
   EXPECT_EQ(header().qsize, 2u);
-  ASSERT_TRUE(elsewhere_.release(none_));
-  EXPECT_FALSE(here_.release(none_)) << "not that hold";
-  ASSERT_TRUE(here_.release(hold_));
-  EXPECT_FALSE(here_.release(hold_)) << "nobody holds it";
+  ASSERT_TRUE(elsewhere_.release());
+  ASSERT_TRUE(here_.release());
+  EXPECT_FALSE(here_.release()) << "nobody holds it";
   EXPECT_EQ(header().qsize, 0u);
 }
 
@@ -152,14 +157,14 @@ TEST_F(NearLock, AnotherClientOfTheNodeFindsTheHold) {
   ASSERT_TRUE(here_.acquire(W, hold_));
   Waiting& waiting = start(nodes_[0], *client, W);
   settle();
-  EXPECT_FALSE(here_.release(hold_)) << "somebody else knows of it now";
+  EXPECT_FALSE(here_.release()) << "somebody here waits for it";
   EXPECT_TRUE(release(nodes_[0], *client, hold_));
   settle();
   ASSERT_TRUE(waiting.got && *waiting.got);
   EXPECT_FALSE(here_.acquire(W, none_));
   EXPECT_TRUE(release(nodes_[0], *client, **waiting.got));
   EXPECT_TRUE(here_.acquire(W, hold_));
-  EXPECT_TRUE(here_.release(hold_));
+  EXPECT_TRUE(here_.release());
 }
 
 TEST_F(NearLock, WhoOwesAHandOverDoesNotLeaveItUndone) {
@@ -169,8 +174,8 @@ TEST_F(NearLock, WhoOwesAHandOverDoesNotLeaveItUndone) {
   Waiting& waiting = start(nodes_[1], *other, W);
   settle();
   EXPECT_EQ(header().qsize, 2u);
-  EXPECT_FALSE(here_.release(hold_));
-  ASSERT_TRUE(client->release_at_once(hold_));
+  EXPECT_FALSE(here_.release());
+  EXPECT_TRUE(release(nodes_[0], *client, hold_));
   settle();
   ASSERT_TRUE(waiting.got && *waiting.got);
   EXPECT_TRUE(release(nodes_[1], *other, **waiting.got));
@@ -181,7 +186,7 @@ TEST_F(NearLock, AResetIsNotPassedBy) {
   nodes_[1].locks.worker(0).cql().reset_for_nothing(kLock);
   settle();
   EXPECT_NE(header().reset_id, ResetId{0});
-  EXPECT_FALSE(here_.release(hold_)) << "an answer is owed";
+  EXPECT_FALSE(here_.release()) << "an answer is owed";
   EXPECT_FALSE(elsewhere_.acquire(W, none_)) << "it is being reset";
   auto client = nodes_[0].client();
   EXPECT_TRUE(release(nodes_[0], *client, hold_));
@@ -194,15 +199,11 @@ TEST_F(NearLock, AResetIsNotPassedBy) {
 TEST_F(AtOnce, AnotherClientOfTheNodeFindsTheHoldAndQueuesBehindIt) {
   auto first = nodes_[0].client();
   auto second = nodes_[0].client();
-  Hold hold;
-  Hold none;
-  ASSERT_TRUE(first->acquire_at_once(kLock, W, hold));
-  EXPECT_FALSE(second->acquire_at_once(kLock, W, none)) << "the node has it already";
-  EXPECT_EQ(header().qsize, 1u) << "a node asks once (H34)";
+  const Hold hold = take(nodes_[0], *first, W);
   Waiting& waiting = start(nodes_[0], *second, W);
   settle();
   EXPECT_FALSE(waiting.got);
-  EXPECT_FALSE(first->release_at_once(hold)) << "somebody else knows of it now";
+  EXPECT_EQ(header().qsize, 1u) << "a node asks once (H34)";
   EXPECT_TRUE(release(nodes_[0], *first, hold));
   settle();
   ASSERT_TRUE(waiting.got && *waiting.got);
@@ -211,11 +212,10 @@ TEST_F(AtOnce, AnotherClientOfTheNodeFindsTheHoldAndQueuesBehindIt) {
   EXPECT_EQ(header().qsize, 0u);
 }
 
-TEST_F(AtOnce, ReadersOfTheNodeShareALoneReadersHold) {
+TEST_F(AtOnce, ReadersOfTheNodeShareAReadersHold) {
   auto first = nodes_[0].client();
   auto second = nodes_[0].client();
-  Hold hold;
-  ASSERT_TRUE(first->acquire_at_once(kLock, R, hold));
+  const Hold hold = take(nodes_[0], *first, R);
   const Waiting& waiting = start(nodes_[0], *second, R);
   ASSERT_TRUE(waiting.got && *waiting.got);
   EXPECT_EQ(header().qsize, 1u);
@@ -228,40 +228,31 @@ TEST_F(AtOnce, ReadersOfTheNodeShareALoneReadersHold) {
 TEST_F(AtOnce, ABusyLockIsAwaitedWithOneEntryAndComesByAGrant) {
   auto holder = nodes_[0].client();
   auto waiter = nodes_[1].client();
-  Hold hold;
-  Hold none;
-  ASSERT_TRUE(holder->acquire_at_once(kLock, W, hold));
-  ASSERT_FALSE(waiter->acquire_at_once(kLock, W, none));
+  auto third = nodes_[1].client();
+  const Hold hold = take(nodes_[0], *holder, W);
+  Waiting& waiting = start(nodes_[1], *waiter, W);
+  Waiting& behind = start(nodes_[1], *third, W);
+  settle();
   const OpCounts& counts = nodes_[1].process->endpoint(0).counts();
   EXPECT_EQ(counts.of(OpKind::fetch_add, Purpose::acquire), 1u);
   EXPECT_EQ(counts.of(OpKind::write, Purpose::acquire), 1u);
-  // Another client of that node comes before the first goes on: it finds that the node has entered.
-  auto third = nodes_[1].client();
-  Hold none_either;
-  ASSERT_FALSE(third->acquire_at_once(kLock, W, none_either));
-  Waiting& behind = start(nodes_[1], *third, W);
-  Waiting& waiting = start(nodes_[1], *waiter, W);
-  ASSERT_TRUE(holder->release_at_once(hold));
+  EXPECT_TRUE(release(nodes_[0], *holder, hold));
   settle();
-  // One of them has it, and hands it over to the other.
-  ASSERT_NE(waiting.got.has_value(), behind.got.has_value());
-  const bool first_is_third = behind.got.has_value();
-  EXPECT_TRUE(
-      release(nodes_[1], first_is_third ? *third : *waiter, **(first_is_third ? behind : waiting).got));
+  ASSERT_TRUE(waiting.got && *waiting.got);
+  EXPECT_FALSE(behind.got);
+  EXPECT_TRUE(release(nodes_[1], *waiter, **waiting.got));
   settle();
-  ASSERT_TRUE(waiting.got.has_value() && behind.got.has_value());
-  EXPECT_TRUE(
-      release(nodes_[1], first_is_third ? *waiter : *third, **(first_is_third ? waiting : behind).got));
+  ASSERT_TRUE(behind.got && *behind.got);
+  EXPECT_TRUE(release(nodes_[1], *third, **behind.got));
   EXPECT_EQ(counts.of(Purpose::acquire), 2u) << "the node asked once";
   EXPECT_EQ(header().qsize, 0u);
 }
 
-// H8: whoever comes after a reset began must not get the lock by a local hand-over, also if it was held at once.
-TEST_F(AtOnce, AResetOfALoneHoldIsRememberedByWhoeverComesNext) {
+// H8: whoever comes after a reset began must not get the lock by a local hand-over, also if it was acquired at once.
+TEST_F(AtOnce, AResetOfAHoldIsRememberedByWhoeverComesNext) {
   auto holder = nodes_[0].client();
   auto next = nodes_[0].client();
-  Hold hold;
-  ASSERT_TRUE(holder->acquire_at_once(kLock, W, hold));
+  const Hold hold = take(nodes_[0], *holder, W);
   nodes_[1].locks.worker(0).cql().reset_for_nothing(kLock);
   settle();
   EXPECT_EQ(header().epoch, Epoch{0}) << "it waits for the holder (H9)";
@@ -282,20 +273,17 @@ TEST_F(AtOnce, AResetOfALoneHoldIsRememberedByWhoeverComesNext) {
 TEST_F(AtOnce, WhoHasAnsweredAResetDoesNotEnterBeforeItIsOver) {
   auto holder = nodes_[1].client();
   auto next = nodes_[0].client();
-  Hold hold;
-  Hold none;
-  ASSERT_TRUE(holder->acquire_at_once(kLock, R, hold));
+  const Hold hold = take(nodes_[1], *holder, R);
   nodes_[1].locks.worker(0).cql().reset_for_nothing(kLock);
   settle();
   const Header claimed = header();
   ASSERT_NE(claimed.reset_id, ResetId{0}) << "it waits for the holder, and for nobody else";
-  EXPECT_FALSE(next->acquire_at_once(kLock, R, none));
-  EXPECT_EQ(header(), claimed) << "nothing was added";
-  EXPECT_EQ(nodes_[0].process->endpoint(0).counts().of(OpKind::fetch_add), 0u);
   Waiting& waiting = start(nodes_[0], *next, R);
   settle();
   EXPECT_FALSE(waiting.got);
-  ASSERT_TRUE(holder->release_at_once(hold));
+  EXPECT_EQ(header(), claimed) << "nothing was added";
+  EXPECT_EQ(nodes_[0].process->endpoint(0).counts().of(OpKind::fetch_add), 0u);
+  EXPECT_TRUE(release(nodes_[1], *holder, hold));
   ASSERT_TRUE(soon([&] {
     settle();
     return waiting.got.has_value();
@@ -304,46 +292,13 @@ TEST_F(AtOnce, WhoHasAnsweredAResetDoesNotEnterBeforeItIsOver) {
   EXPECT_TRUE(release(nodes_[0], *next, **waiting.got));
 }
 
-// A grant that comes while another client of the node has begun to use the lock is not a lone hold: that one has been
-// told that the node waits, and gets the lock with everybody else.
-TEST_F(AtOnce, AGrantIsNoLoneHoldIfAnotherClientHasCome) {
+TEST_F(AtOnce, ALoneHolderAnswersAResetWhenItReleases) {
   auto holder = nodes_[0].client();
-  auto waiter = nodes_[1].client();
-  auto other = nodes_[1].client();
-  Hold hold;
-  Hold none;
-  ASSERT_TRUE(holder->acquire_at_once(kLock, W, hold));
-  // While the waiter looks for its grant, as from another worker of that node.
-  Waiting* behind = nullptr;
-  nodes_[1].process->worker(0).set_on_news([&] {
-    behind = &start(nodes_[1], *other, W);
-    EXPECT_TRUE(holder->release_at_once(hold));
-  });
-  nodes_[1].process->worker(0).tell_news();
-  EXPECT_FALSE(waiter->acquire_at_once(kLock, W, none));
-  ASSERT_NE(behind, nullptr) << "it did not look";
-  nodes_[1].process->worker(0).set_on_news({});
-  Waiting& waiting = start(nodes_[1], *waiter, W);
-  settle();
-  ASSERT_NE(waiting.got.has_value(), behind->got.has_value()) << "one of them holds it";
-  const bool first_is_other = behind->got.has_value();
-  EXPECT_TRUE(release(nodes_[1], first_is_other ? *other : *waiter,
-                      **(first_is_other ? *behind : waiting).got));
-  settle();
-  ASSERT_TRUE(waiting.got.has_value() && behind->got.has_value());
-  EXPECT_TRUE(release(nodes_[1], first_is_other ? *waiter : *other,
-                      **(first_is_other ? waiting : *behind).got));
-  EXPECT_EQ(header().qsize, 0u);
-}
-
-TEST_F(AtOnce, ALoneHolderAnswersAResetWhenItReleasesAtOnce) {
-  auto holder = nodes_[0].client();
-  Hold hold;
-  ASSERT_TRUE(holder->acquire_at_once(kLock, R, hold));
+  const Hold hold = take(nodes_[0], *holder, R);
   nodes_[1].locks.worker(0).cql().reset_for_nothing(kLock);
   settle();
   EXPECT_EQ(header().epoch, Epoch{0});
-  EXPECT_TRUE(holder->release_at_once(hold));
+  EXPECT_TRUE(release(nodes_[0], *holder, hold));
   settle();
   EXPECT_EQ(header(), (Header{Ticket{header().ticket}, 0, 0, Epoch{1}, ResetId{0}}));
 }
@@ -362,8 +317,7 @@ TEST_F(AtOnce, WhoIsEvictedChangesNothing) {  // F5
   ASSERT_TRUE(soon([&] { return process.membership(0).evicted(); }));
   EXPECT_EQ(process.worker(0).run([&] { return add_one(process.endpoint(0)); }), Errc::evicted);
   auto client = nodes_[0].client();
-  Hold hold;
-  EXPECT_FALSE(client->acquire_at_once(kLock, W, hold));
+  EXPECT_FALSE(process.worker(0).run([&] { return client->acquire(kLock, W); }));
   EXPECT_EQ(nodes_[1].process->cluster().word(kLock).load(), 0u);
   process.stop();
 }

@@ -27,7 +27,7 @@ RemoteWait remote_since(std::uint16_t asked_us) {
 
 class Node {
  public:
-  explicit Node(Policy policy) : locals(policy, requests, false) {}
+  explicit Node(Policy policy) : locals(policy, requests) {}
 
   LocalWaiter& client(Mode mode, std::uint16_t asked_us) {
     LocalWaiter& waiter = clients.emplace_back();
@@ -48,10 +48,16 @@ class Node {
     EXPECT_TRUE(granted(first));
   }
 
+  std::size_t in_use() {
+    std::size_t count = 0;
+    requests.for_each([&](const cql::Record& r) { count += r.is_used() ? 1 : 0; });
+    return count;
+  }
+
   cql::Requests requests;
   LocalLocks locals;
   std::deque<LocalWaiter> clients;
-  Time now;
+  Time now{1};  // 0: nobody has looked at the time
 };
 
 TEST(LocalLocks, ReadersJoinAndWritersWait) {
@@ -308,8 +314,10 @@ TEST(LocalLocks, IdleLocksAreReclaimed) {
     EXPECT_EQ(node.locals.leave(addr, WorkerId{0}, false, node.now).kind, Kind::release);
     EXPECT_EQ(node.locals.released(Hold{.lock = addr}).waiter, nullptr);
   }
-  EXPECT_EQ(node.locals.in_use(), 0u);
-  EXPECT_LT(node.locals.bytes_max(), 2000u);
+  EXPECT_EQ(node.in_use(), 0u);
+  std::size_t records = 0;
+  node.requests.for_each([&](const cql::Record&) { records += 1; });
+  EXPECT_LE(records, 1024u) << "those that were used lately";
 }
 
 TEST(LocalLocks, AWaiterMayGiveUp) {
@@ -359,7 +367,7 @@ TEST(LocalLocks, TheRequestOfOneWhoGaveUpIsTakenOverOrReleased) {
   ask_and_give_up();
   EXPECT_EQ(node.locals.acquired(hold, WorkerId{0}, node.now).kind, Kind::release) << "nobody wants it";
   EXPECT_EQ(node.locals.released(Hold{.lock = kLock}).waiter, nullptr);
-  EXPECT_EQ(node.locals.in_use(), 0u);
+  EXPECT_EQ(node.in_use(), 0u);
 }
 
 // A place for a writer, asked for on behalf of a reader because a writer waited as well, is of no use once that has given up.
@@ -371,7 +379,7 @@ TEST(LocalLocks, APlaceForAWriterThatGaveUpIsNotKeptForAReader) {
   writer.may_give_up = true;
   node.enter(reader);
   node.enter(writer);
-  node.locals.reset_begins(kLock, {}, 1);  // it may not be passed on
+  node.requests.find(kLock)->local.reset = cql::Era{};  // it may not be passed on
   const auto leave = node.leave();
   EXPECT_TRUE(leave.successor.waiter == &reader && leave.successor.mode == W);
   const cql::RecordUse record{node.requests, kLock};
@@ -399,45 +407,40 @@ struct ThreadOf {
 };
 
 TEST(LocalLocks, AThreadHandsTheLockOverToTheNextWithoutAWorker) {
-  using Left = LocalLocks::LeftHere;
   Node node{{PolicyKind::phase_fair}};
   node.acquire(W);
   ThreadOf next{node, W, 1};
   ASSERT_EQ(node.locals.enter_here(next.waiter, node.now), Entry::look_and_wait);
   node.locals.looked(next.waiter.behind, std::optional<Timestamp>{}, node.now);
   EXPECT_FALSE(granted(next.waiter));
-  EXPECT_EQ(node.locals.leave_here(kLock, node.now), Left::done);
+  EXPECT_TRUE(node.locals.leave_here(kLock, node.now));
   next.wait.wait();
   EXPECT_TRUE(granted(next.waiter));
   EXPECT_EQ(next.waiter.hold.local_sequence, 1u);
-  EXPECT_EQ(node.locals.leave_here(kLock, node.now), Left::alone);
-  EXPECT_EQ(node.locals.in_use(), 0u);
-  const cql::RecordUse record{node.requests, kLock};
-  EXPECT_TRUE(record->lone) << "the hold is still to be released";
+  EXPECT_FALSE(node.locals.leave_here(kLock, node.now)) << "nobody is next here";
+  EXPECT_EQ(node.leave().kind, Kind::release);
 }
 
 // Whether readers may use what the node holds exclusively depends on how long sections are. This one makes them too long.
 TEST(LocalLocks, AThreadThatHandsTheLockOverDoesNotChangeItsMind) {
-  using Left = LocalLocks::LeftHere;
   Node node{{PolicyKind::slack}};
   node.acquire(W);
   LocalWaiter& reader = node.client(R, 1);
   node.enter(reader);
   node.now = node.now + milliseconds(1);
-  EXPECT_EQ(node.locals.leave_here(kLock, node.now), Left::done);
+  EXPECT_TRUE(node.locals.leave_here(kLock, node.now));
   EXPECT_TRUE(granted(reader));
   LocalWaiter& other = node.client(R, 2);
   node.enter(other);
-  EXPECT_EQ(node.locals.leave_here(kLock, node.now), Left::not_done) << "sections are long";
+  EXPECT_FALSE(node.locals.leave_here(kLock, node.now)) << "sections are long";
 }
 
 TEST(LocalLocks, AThreadIsSentToAWorkerWhereMoreIsToBeDone) {
-  using Left = LocalLocks::LeftHere;
   Node node{{PolicyKind::phase_fair}};
   ThreadOf first{node, W, 0};
   EXPECT_FALSE(node.locals.enter_here(first.waiter, node.now)) << "nobody here has it";
-  EXPECT_EQ(node.locals.in_use(), 0u);
-  EXPECT_EQ(node.locals.leave_here(kLock, node.now), Left::not_done);
+  EXPECT_EQ(node.in_use(), 0u);
+  EXPECT_FALSE(node.locals.leave_here(kLock, node.now));
   EXPECT_EQ(node.enter(node.client(R, 0)), Entry::acquire);
   EXPECT_FALSE(node.locals.enter_here(first.waiter, node.now)) << "it has not come yet";
   node.locals.acquired({.lock = kLock, .mode = R, .waiting_since = remote_since(5)}, WorkerId{0},
@@ -447,25 +450,20 @@ TEST(LocalLocks, AThreadIsSentToAWorkerWhereMoreIsToBeDone) {
   ThreadOf late{node, R, 10};
   EXPECT_FALSE(node.locals.enter_here(late.waiter, node.now))
       << "somebody has to look whether the remote client has given up";
-  EXPECT_EQ(node.locals.leave_here(kLock, node.now), Left::done) << "one of two readers";
+  EXPECT_TRUE(node.locals.leave_here(kLock, node.now)) << "one of two readers";
   ThreadOf writer{node, W, 20};
   EXPECT_EQ(node.locals.enter_here(writer.waiter, node.now), Entry::wait);
-  EXPECT_EQ(node.locals.leave_here(kLock, node.now), Left::not_done) << "the remote client is next";
+  EXPECT_FALSE(node.locals.leave_here(kLock, node.now)) << "the remote client is next";
   EXPECT_FALSE(granted(writer.waiter));
 }
 
 // Epochs begin again when the memory node restarts, and so does the count.
 TEST(LocalLocks, WrapsOfAnotherLifeOfTheLockAreNotRemembered) {
-  Node node{{PolicyKind::phase_fair}};
-  const Hold hold{.lock = kLock, .mode = W, .epoch = Epoch{1}, .mn_incarnation = 1};
-  node.locals.remember_wraps(hold, 7);
-  EXPECT_EQ(node.locals.known_wraps(hold), 7u);
-  Hold later = hold;
-  later.epoch = Epoch{2};
-  EXPECT_FALSE(node.locals.known_wraps(later));
-  Hold restarted = hold;
-  restarted.mn_incarnation = 2;
-  EXPECT_FALSE(node.locals.known_wraps(restarted));
+  cql::Record record;
+  record.wraps = {{Epoch{1}, 1}, 7};
+  EXPECT_EQ(record.wraps_in({Epoch{1}, 1}), 7u);
+  EXPECT_FALSE(record.wraps_in({Epoch{2}, 1}));
+  EXPECT_FALSE(record.wraps_in({Epoch{1}, 2}));
 }
 
 TEST(LocalLocks, TryingNeverWaits) {
@@ -476,7 +474,7 @@ TEST(LocalLocks, TryingNeverWaits) {
   };
   LocalWaiter& first = node.client(R, 0);
   EXPECT_EQ(attempt(first, false), Try::ask_first);
-  EXPECT_EQ(node.locals.in_use(), 0u);
+  EXPECT_EQ(node.in_use(), 0u);
   EXPECT_EQ(attempt(first, true), Try::acquire);
   EXPECT_EQ(attempt(node.client(R, 1), false), Try::busy) << "it has not come yet";
   node.locals.acquired({.lock = kLock, .mode = R}, WorkerId{0}, node.now);
@@ -497,7 +495,7 @@ TEST(LocalLocks, WaitersAreToldOfAFailure) {
   node.locals.failed(kLock, Errc::stuck);
   EXPECT_FALSE(waiter.waiting);
   EXPECT_EQ(waiter.error, Errc::stuck);
-  EXPECT_EQ(node.locals.in_use(), 0u);
+  EXPECT_EQ(node.in_use(), 0u);
 }
 
 }  // namespace

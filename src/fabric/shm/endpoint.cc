@@ -20,10 +20,12 @@ Task<Result<void>> ShmEndpoint::reconnect(MnId) {
   co_return Result<void>{};  // nothing is ever on its way
 }
 
-std::uint64_t ShmEndpoint::fetch_add_at_once(RemoteAddr addr, std::uint64_t delta, Purpose purpose) {
+bool ShmEndpoint::add_at_once(RemoteAddr addr, std::uint64_t expected, std::uint64_t delta,
+                              Purpose purpose) {
+  if (is_evicted() || !cluster_.word(addr).compare_exchange_strong(expected, expected + delta))
+    return false;
   count(Op::fetch_add(addr, delta, purpose));
-  CHECK(cluster_.holds(addr, 1));
-  return cluster_.word(addr).fetch_add(delta);
+  return true;
 }
 
 void ShmEndpoint::ring(Doorbell& doorbell) {

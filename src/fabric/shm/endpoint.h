@@ -21,7 +21,9 @@ class ShmEndpoint final : public Endpoint {
   // Memory of this machine does not restart while this process uses it.
   std::uint32_t incarnation(MnId) const override { return mn_incarnation_; }
   Task<Result<void>> reconnect(MnId mn) override;
-  std::uint64_t fetch_add_at_once(RemoteAddr addr, std::uint64_t delta, Purpose purpose) override;
+  std::uint64_t load_at_once(RemoteAddr addr) const override { return cluster_.word(addr).load(); }
+  bool add_at_once(RemoteAddr addr, std::uint64_t expected, std::uint64_t delta,
+                   Purpose purpose) override;
   std::uint64_t* word_at(RemoteAddr addr) override { return cluster_.word_at(addr); }
 
   // For its worker: hands what has arrived to the receiver, and sends what could not be sent before. True: something

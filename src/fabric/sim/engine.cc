@@ -39,10 +39,19 @@ bool SimEndpoint::completes_at_once() const {
   return engine_.completes_at_once();
 }
 
-std::uint64_t SimEndpoint::fetch_add_at_once(RemoteAddr addr, std::uint64_t delta, Purpose purpose) {
+std::uint64_t SimEndpoint::load_at_once(RemoteAddr addr) const {
+  return engine_.memory(addr.mn).load(addr.offset);
+}
+
+bool SimEndpoint::add_at_once(RemoteAddr addr, std::uint64_t expected, std::uint64_t delta,
+                              Purpose purpose) {
+  if (connection(addr.mn).revoked || load_at_once(addr) != expected) return false;
   Op add = Op::fetch_add(addr, delta, purpose);
-  CHECK(post(add).await_ready());
-  return add.old;
+  engine_.carries_out_at_once_ = true;
+  const Doorbell posted = post(add);
+  engine_.carries_out_at_once_ = false;
+  CHECK(posted.await_ready());
+  return true;
 }
 
 Task<Result<void>> SimEndpoint::reconnect(MnId mn) {

@@ -116,7 +116,9 @@ class SimEndpoint final : public Endpoint {
   std::uint32_t worker_index() const { return worker_index_; }
   bool has_masked_compare_swap() const override { return true; }
   bool completes_at_once() const override;
-  std::uint64_t fetch_add_at_once(RemoteAddr addr, std::uint64_t delta, Purpose purpose) override;
+  std::uint64_t load_at_once(RemoteAddr addr) const override;
+  bool add_at_once(RemoteAddr addr, std::uint64_t expected, std::uint64_t delta,
+                   Purpose purpose) override;
   std::uint32_t incarnation(MnId mn) const override;
   Task<Result<void>> reconnect(MnId mn) override;
   void deliver(const Letter& letter) {
@@ -217,6 +219,8 @@ class Engine {
   void deliver(const Letter& letter);
   void fire(Timer& timer);
   void resume(std::coroutine_handle<> coroutine);
+  // What is posted now is to be carried out before post() returns.
+  bool carries_out_at_once_ = false;
   // A flight that will never complete goes back to the pool.
   void discard(Flight& flight);
 

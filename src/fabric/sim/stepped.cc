@@ -159,7 +159,7 @@ void SteppedEngine::repeat(const Choice& choice) {
 
 void SteppedEngine::on_post(Flight& flight) {
   if (flight.index >= sights_.size()) sights_.resize(flight.index + 1);
-  if (at_once_) return carry_out(flight);
+  if (carries_out_at_once_) return carry_out(flight);
   Lane& lane = lanes_[flight.from.value];
   lane.flights.push_back(&flight);
   if (is_lost(flight)) flight.taken = flight.count;
@@ -167,22 +167,13 @@ void SteppedEngine::on_post(Flight& flight) {
   if (posted) posted(flight);
 }
 
-// Whoever posts it is running: nobody else is resumed before it waits for something.
+// A single fetch_add. Whoever posts it is running: nobody else is resumed before it waits for something.
 void SteppedEngine::carry_out(Flight& flight) {
   if (posted) posted(flight);
-  while (flight.taken < flight.count) {
-    Flight::Step& step = flight.steps[flight.taken];
-    if (step.kind == OpKind::read) {
-      begin_read(flight);
-    } else {
-      take_effect(flight, step);
-      flight.taken += 1;
-    }
-  }
-  fill_reads(flight, 0);
+  take_effect(flight, flight.steps[0]);
+  flight.taken = 1;
   observe_completion(lanes_[flight.from.value], flight);
   Doorbell* doorbell = flight.doorbell;
-  for (std::size_t i = 0; i < flight.count; ++i) doorbell->ops()[i]->old = flight.steps[i].old;
   discard(flight);
   doorbell->complete(Errc::ok);
 }

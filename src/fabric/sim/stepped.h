@@ -53,8 +53,9 @@ struct Choice {
 
 class SteppedEngine final : public Engine {
  public:
-  // `words` of MN 0's memory, from its beginning, are part of the state. `at_once`: a chain takes effect and completes
-  // when it is posted, as in shared memory. Connections do not break there, nor does the MN restart.
+  // `words` of MN 0's memory, from its beginning, are part of the state. `at_once`: as in shared memory, clients
+  // may act on it in one step. Connections do not break there, nor does the MN restart. Other threads come between any two
+  // steps, so a chain takes its time here as well.
   explicit SteppedEngine(std::size_t words, bool at_once = false)
       : Engine(1, 0), words_(words), at_once_(at_once) {}
   bool completes_at_once() const override { return at_once_; }

@@ -184,7 +184,16 @@ TimedEngine::QueuePair& TimedEngine::pair_of(const Flight& flight) {
   return pairs_[index];
 }
 
+// A single fetch_add of whoever runs now.
+void TimedEngine::carry_out(Flight& flight) {
+  take_effect(flight, flight.steps[0]);
+  Doorbell* doorbell = flight.doorbell;
+  discard(flight);
+  doorbell->complete(Errc::ok);
+}
+
 void TimedEngine::on_post(Flight& flight) {
+  if (carries_out_at_once_) return carry_out(flight);
   QueuePair& pair = pair_of(flight);
   const Time posted = charge_cpu(flight.worker, model_.verb_cpu_ns * flight.count);
   pair.last_arrival = std::max(pair.last_arrival, posted + way(model_.one_way_ns));

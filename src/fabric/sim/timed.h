@@ -27,6 +27,10 @@ class TimedEngine final : public Engine {
   TimedEngine(const NicModel& model, unsigned mns, std::uint64_t seed);
 
   Time now() const override { return now_; }
+  // As in shared memory: clients may act on it in one step. Other threads come between any two steps, so a chain takes its
+  // time here as well.
+  void set_at_once() { at_once_ = true; }
+  bool completes_at_once() const override { return at_once_; }
 
   // Runs every event up to and including this moment, and ends there.
   void run_until(Time end);
@@ -85,6 +89,7 @@ class TimedEngine final : public Engine {
   };
 
   void on_post(Flight& flight) override;
+  void carry_out(Flight& flight);
   void on_send(const Letter& letter) override;
   void on_arm(std::uint32_t worker, Timer& timer, Time when) override;
   void on_disarm(Timer& timer) override;
@@ -144,6 +149,7 @@ class TimedEngine final : public Engine {
   std::vector<std::pair<Party, Party>> cuts_;
   std::vector<Kept> kept_;
   std::vector<Event> held_up_;  // arrivals and letters between parties that are cut off
+  bool at_once_ = false;
   Mishaps mishaps_;
 };
 

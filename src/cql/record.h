@@ -1,0 +1,176 @@
+// What a compute node knows of one lock: its place in the queue on the memory node (src/cql decides over it), and which of its
+// clients hold the lock or wait here (src/hier does). The node is one member of the queue: it has at most one request there
+// at a time (I4, H34).
+#pragma once
+
+#include <coroutine>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cql/messages.h"
+#include "declock/task.h"
+#include "layout/header.h"
+#include "lock/lock.h"
+#include "runtime/thread_wait.h"
+#include "runtime/worker.h"
+
+namespace declock::cql {
+
+// ---------------------------------------------------------------- the place in the queue
+
+// The node waits for a grant; lives in a coroutine's frame.
+struct Waiting {
+  GrantKey key;
+  Mode mode{};
+  Worker* worker = nullptr;  // resumes it
+  std::coroutine_handle<> coroutine{};
+  enum class State : std::uint8_t {
+    waits,
+    leaves,  // nobody wants the lock any more: the coroutine is awake, and sees whether it can leave the queue
+    granted,
+    aborted,
+    left,
+  } state = State::waits;
+  std::optional<RemoteWait> waiting_since{};  // once granted
+  // Looks whether anybody is left who can end the wait (watch.cc): when next, and what it has seen so far.
+  struct Watch {
+    Task<void> task{};
+    Time next{};
+    std::optional<Header> header{};
+    std::optional<Ticket>
+        nobody_at{};  // no member would move this ticket: a grant may have been under way just then
+  } watch{};
+
+  bool is_over() const { return state != State::waits && state != State::leaves; }
+  // Ends the wait, or wakes it up, unless it is over. True: its coroutine is asleep, and is to be resumed.
+  bool become(State next) {
+    if (is_over()) return false;
+    const bool asleep = state == State::waits && coroutine;
+    state = next;
+    return asleep;
+  }
+};
+
+// A reset that somebody claimed, and to whom an answer is owed.
+struct Claim {
+  EndpointId claimant;
+  member::Incarnation incarnation;
+  Era era;
+
+  constexpr bool operator==(const Claim&) const = default;
+};
+
+// ---------------------------------------------------------------- the clients of the node
+
+// A client that waits; lives in its coroutine's frame, or on its thread's stack.
+struct LocalWaiter {
+  RemoteAddr addr{};
+  Mode mode = Mode::shared;
+  Asked asked{};
+  Worker* worker = nullptr;  // resumes it
+  std::coroutine_handle<> coroutine{};
+  ThreadWait* thread = nullptr;  // of a thread that runs no worker: it is woken instead
+  Op* object = nullptr;          // to be read along, should somebody acquire the CQL lock for it
+  bool may_give_up = false;
+  bool waiting = false;   // neither granted nor refused
+  bool is_late = false;   // its time is over; it is refused unless the lock turns out to be free
+  Hold hold{};            // once granted
+  Hold behind{};          // whose hold it waits behind, if it is to look for remote waiters
+  Errc error = Errc::ok;  // once refused
+  LocalWaiter* next = nullptr;
+};
+
+struct LocalLock {
+  enum class State : std::uint8_t { absent, acquiring, held, releasing };
+  State state = State::absent;
+  Mode asked_for = Mode::shared;  // state acquiring
+  bool unanswered = false;        // state acquiring: the lock may be free
+  bool looking = false;           // a prefetch is under way
+  Mode held_as =
+      Mode::shared;  // by the clients; under `slack` readers may share what the node has exclusively
+  WorkerId releasing_worker{};  // state releasing
+  std::uint32_t holders = 0;
+  std::uint32_t in_a_row = 0;    // local hand-overs since the CQL lock was acquired
+  std::uint32_t joins = 0;       // readers that joined since somebody looked at the queue
+  LocalWaiter* asker = nullptr;  // state acquiring: for whom; null: that client gave up
+  LocalWaiter* first = nullptr;  // of those who wait, in the order of arrival
+  LocalWaiter* last = nullptr;
+  Hold hold;    // of the CQL lock. Its mode is the mode that is released, whoever releases it (H11).
+  Time since;   // when the first of the holders got it; 0: nobody has looked at the time yet
+  Time looked;  // when somebody looked at the queue
+  // The remote client that has waited longest, and since when anybody remote is known to wait.
+  std::optional<RemoteWait> remote;
+  std::optional<Era> reset;  // the last that began; a hold of that era must not be passed on
+
+  // A client got it with a hold that the CQL lock has given to the node. `now`: 0 if nobody has looked at the time.
+  void begin(const Hold& granted, Mode as, Time now) {
+    state = State::held;
+    asker = nullptr;
+    hold = granted;
+    hold.object_read = false;
+    held_as = as;
+    holders = 1;
+    in_a_row = 0;
+    remote = granted.waiting_since;
+    joins = 0;
+    since = looked = now;
+  }
+  // Its only client has released it, and nobody else is here.
+  void end() {
+    state = State::absent;
+    holders = 0;
+    reset.reset();
+  }
+  bool may_be_passed_on() const {
+    return !reset || reset->epoch != hold.epoch || reset->mn_incarnation != hold.mn_incarnation;
+  }
+};
+
+// ---------------------------------------------------------------- both
+
+struct Record {
+  RemoteAddr lock;
+  std::uint32_t users = 0;        // coroutines that have a reference to this
+  std::uint32_t keepers = 0;      // who want it to stay, whatever it says
+  std::uint32_t outstanding = 0;  // operations that were posted and may yet take effect
+  std::optional<Ticket> held{};
+  std::uint32_t handing_over = 0;  // releases that look for whom to grant the lock to
+  bool resetting = false;          // this member runs a reset of it
+  Era era{};                       // in which the member entered the queue
+  Waiting* waiting = nullptr;
+  // No client here wants the lock that the member asks for, exclusively (leave.cc).
+  bool unwanted = false;
+  std::optional<Era> reset_of{};  // a reset of this era was signalled, and has not been seen to be over
+  std::vector<Claim> unanswered{};
+  // How often the tickets of the lock have started again, as somebody here has read in this era: only a reset changes it.
+  struct Wraps {
+    Era era;
+    std::uint64_t count;
+  };
+  std::optional<Wraps> wraps{};
+  LocalLock local{};
+
+  // Holds the lock, or waits for it. `era` says in which life of the lock.
+  bool in_queue() const {
+    return held || (waiting != nullptr && waiting->state != Waiting::State::aborted &&
+                    waiting->state != Waiting::State::left);
+  }
+  bool is_of(const Era& other) const {
+    return era.epoch == other.epoch && is_of_incarnation(other.mn_incarnation);
+  }
+  // As messages carry it.
+  bool is_of_incarnation(std::uint32_t mn_incarnation) const {
+    return ((era.mn_incarnation ^ mn_incarnation) & kIncarnationMask) == 0;
+  }
+  std::optional<std::uint64_t> wraps_in(const Era& other) const {
+    return wraps && wraps->era == other ? std::optional{wraps->count} : std::nullopt;
+  }
+  bool quiet() const { return outstanding == 0 && !held && waiting == nullptr; }
+  bool is_used() const { return users > 0 || !quiet() || local.state != LocalLock::State::absent; }
+  // Not worth remembering. A reset that this member has answered may go on: whoever asks for the lock meanwhile finds that
+  // in its header.
+  bool idle() const { return !is_used() && !resetting && unanswered.empty(); }
+};
+
+}  // namespace declock::cql
