@@ -12,7 +12,7 @@
 #include "exit_codes.h"
 #include "member_zk/coordinator_option.h"
 #include "memnode/memory_node.h"
-#include "metrics/endpoint.h"
+#include "metrics/exporter.h"
 #include "options.h"
 
 namespace declock::cli {
@@ -52,10 +52,10 @@ void log(const std::string& line) {
 }
 
 // Ends before the node does.
-std::unique_ptr<metrics::Endpoint> serve_metrics(const std::string& at,
+std::unique_ptr<metrics::Exporter> serve_metrics(const std::string& at,
                                                  const memnode::MemoryNode& node) {
   if (at.empty()) return nullptr;
-  auto endpoint = metrics::Endpoint::open(at, [&node] { return families_of(node.snapshot()); });
+  auto endpoint = metrics::Exporter::open(at, [&node] { return families_of(node.snapshot()); });
   if (!endpoint) throw CannotRun("--" + endpoint.error());
   log(fmt::format("metrics are at port {}, under /metrics", (*endpoint)->port()));
   return std::move(*endpoint);
@@ -110,7 +110,7 @@ int run(Options& options) {
                   !options.coordinator.empty() ? fmt::format(", coordinated by {}", options.coordinator)
                   : config.state_directory.empty() ? "; without --state a restart forgets the cluster"
                                                    : ""));
-  const std::unique_ptr<metrics::Endpoint> endpoint = serve_metrics(options.metrics, **node);
+  const std::unique_ptr<metrics::Exporter> endpoint = serve_metrics(options.metrics, **node);
   const Result<void, std::string> ran = (*node)->run();
   if (!ran) throw CannotRun(ran.error());
   log("stopped; its memory is gone");

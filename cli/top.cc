@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/futex.h"
-#include "client/board.h"
+#include "client/seeing.h"
 #include "commands.h"
 #include "exit_codes.h"
 #include "looks/lock_state.h"

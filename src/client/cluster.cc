@@ -1,7 +1,7 @@
 #include "declock/cluster.h"
 
-#include "client/board.h"
 #include "client/core.h"
+#include "client/seeing.h"
 #include "declock/client.h"
 #include "declock/shared_mutex.h"
 

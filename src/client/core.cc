@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/futex.h"
-#include "metrics/endpoint.h"
+#include "metrics/exporter.h"
 
 namespace declock::client {
 namespace {

@@ -21,7 +21,7 @@
 #include "declock/cluster.h"
 
 namespace declock::metrics {
-class Endpoint;
+class Exporter;
 }
 
 namespace declock::client {
@@ -169,7 +169,7 @@ class Core {
   OpCounts near_operations_;
   std::unique_ptr<TraceLog> trace_;
   std::mutex metrics_mutex_;
-  std::unique_ptr<metrics::Endpoint> metrics_;
+  std::unique_ptr<metrics::Exporter> metrics_;
   // Of the view that lane 0 knew lately.
   Tally view_;
   Tally members_;

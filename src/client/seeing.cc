@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "client/core.h"
-#include "metrics/endpoint.h"
+#include "metrics/exporter.h"
 #include "metrics/families.h"
 
 namespace declock::client {
@@ -144,7 +144,7 @@ Result<std::uint16_t, Error> Core::serve_metrics(const std::string& host_port) {
     return Failure{
         Error{Errc::busy, fmt::format("metrics are served at port {} already", metrics_->port())}};
   }
-  auto opened = metrics::Endpoint::open(host_port, [this] { return metrics::families_of(stats()); });
+  auto opened = metrics::Exporter::open(host_port, [this] { return metrics::families_of(stats()); });
   if (!opened) return Failure{Error{Errc::unavailable, opened.error()}};
   metrics_ = std::move(*opened);
   return metrics_->port();

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "api/support.h"
-#include "client/board.h"
+#include "client/seeing.h"
 #include "process/programs.h"
 #include "shm/cluster.h"
 

@@ -9,7 +9,7 @@
 #include <functional>
 #include <string>
 
-#include "client/board.h"
+#include "client/seeing.h"
 #include "declock/declock.h"
 #include "shm/cluster.h"
 #include "support/soon.h"

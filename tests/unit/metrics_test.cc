@@ -11,7 +11,7 @@
 #include <set>
 #include <thread>
 
-#include "metrics/endpoint.h"
+#include "metrics/exporter.h"
 #include "metrics/families.h"
 #include "support/soon.h"
 
@@ -141,7 +141,7 @@ std::string get(std::uint16_t port, const std::string& path,
 
 TEST(Endpoint, AnswersWithWhatIsCollectedNow) {
   std::atomic<std::uint64_t> n{1};
-  auto opened = Endpoint::open("localhost:0", [&] {
+  auto opened = Exporter::open("localhost:0", [&] {
     return std::vector{
         counter("declock_test_total", "A \"test\".", {sample(n, {{"table", "a\"b\\c\nd"}})})};
   });
@@ -155,7 +155,7 @@ TEST(Endpoint, AnswersWithWhatIsCollectedNow) {
 }
 
 TEST(Endpoint, SeveralAskAtTheSameTimeAndItEndsMeanwhile) {
-  auto opened = Endpoint::open("127.0.0.1:0", [] { return families_of(some_stats()); });
+  auto opened = Exporter::open("127.0.0.1:0", [] { return families_of(some_stats()); });
   ASSERT_TRUE(opened) << opened.error();
   const std::uint16_t port = (*opened)->port();
   std::atomic<int> answers{0};
@@ -175,7 +175,7 @@ TEST(Endpoint, LeavesTheSignalsOfTheProcessAsTheyWere) {
   struct sigaction before {};
   struct sigaction after {};
   sigaction(SIGPIPE, nullptr, &before);
-  auto opened = Endpoint::open("127.0.0.1:0", [] { return std::vector<Family>{}; });
+  auto opened = Exporter::open("127.0.0.1:0", [] { return std::vector<Family>{}; });
   ASSERT_TRUE(opened) << opened.error();
   sigaction(SIGPIPE, nullptr, &after);
   EXPECT_EQ(before.sa_handler, after.sa_handler);
@@ -184,14 +184,14 @@ TEST(Endpoint, LeavesTheSignalsOfTheProcessAsTheyWere) {
 TEST(Endpoint, SaysWhatIsWrongWithAnAddress) {
   const auto nothing = [] { return std::vector<Family>{}; };
   const auto error = [&](const std::string& at) {
-    const auto opened = Endpoint::open(at, nothing);
+    const auto opened = Exporter::open(at, nothing);
     return opened ? std::string{} : opened.error();
   };
   EXPECT_NE(error("here").find("HOST:PORT"), std::string::npos);
   EXPECT_NE(error("127.0.0.1:99999").find("65535"), std::string::npos);
   EXPECT_NE(error("192.0.2.1:0").find("not an address of this machine"), std::string::npos);
   EXPECT_NE(error("no.such.host.invalid:1").find("has no address"), std::string::npos);
-  auto first = Endpoint::open("127.0.0.1:0", nothing);
+  auto first = Exporter::open("127.0.0.1:0", nothing);
   ASSERT_TRUE(first);
   const std::string taken = error(fmt::format("127.0.0.1:{}", (*first)->port()));
   EXPECT_NE(taken.find("is taken"), std::string::npos) << taken;

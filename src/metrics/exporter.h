@@ -1,4 +1,4 @@
-// An endpoint for Prometheus: answers GET /metrics with what a function collects at that moment.
+// An exporter for Prometheus: answers GET /metrics with what a function collects at that moment.
 //
 // Two threads of its own, one that listens and one that answers. They block all signals: handlers run on the threads of
 // the application.
@@ -15,21 +15,21 @@
 
 namespace declock::metrics {
 
-class Endpoint {
+class Exporter {
  public:
   using Collect = std::function<std::vector<Family>()>;
 
-  // At HOST:PORT; port 0: any that is free. `collect` is called from the endpoint's thread, until the endpoint
+  // At HOST:PORT; port 0: any that is free. `collect` is called from the exporter's thread, until the exporter
   // is destroyed. An error has one line that says what was wrong and what is accepted.
-  static Result<std::unique_ptr<Endpoint>, std::string> open(const std::string& host_port,
+  static Result<std::unique_ptr<Exporter>, std::string> open(const std::string& host_port,
                                                              Collect collect);
-  ~Endpoint();  // waits for the answer under way; who is in the line behind gets none
+  ~Exporter();  // waits for the answer under way; who is in the line behind gets none
 
   std::uint16_t port() const { return port_; }
 
  private:
   struct Server;
-  Endpoint(std::unique_ptr<Server> server, std::uint16_t port);
+  Exporter(std::unique_ptr<Server> server, std::uint16_t port);
 
   std::unique_ptr<Server> server_;
   std::uint16_t port_;

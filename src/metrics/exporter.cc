@@ -1,4 +1,4 @@
-#include "metrics/endpoint.h"
+#include "metrics/exporter.h"
 
 #if DECLOCK_PROMETHEUS
 
@@ -50,7 +50,7 @@ prometheus::ClientMetric translated(const Sample& sample, Type type) {
 
 class Collector final : public prometheus::Collectable {
  public:
-  explicit Collector(Endpoint::Collect collect) : collect_(std::move(collect)) {}
+  explicit Collector(Exporter::Collect collect) : collect_(std::move(collect)) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override {
     std::vector<prometheus::MetricFamily> families;
@@ -66,7 +66,7 @@ class Collector final : public prometheus::Collectable {
   }
 
  private:
-  Endpoint::Collect collect_;
+  Exporter::Collect collect_;
 };
 
 // The server takes addresses in digits only, and has one error for everything: this listens there first, which tells the
@@ -109,7 +109,7 @@ class QuietSignals {
 
 }  // namespace
 
-struct Endpoint::Server {
+struct Exporter::Server {
   wire::HostPort at;
   std::shared_ptr<Collector> collector;
   std::optional<prometheus::Exposer> exposer;
@@ -154,7 +154,7 @@ struct Endpoint::Server {
   }
 };
 
-Result<std::unique_ptr<Endpoint>, std::string> Endpoint::open(const std::string& host_port,
+Result<std::unique_ptr<Exporter>, std::string> Exporter::open(const std::string& host_port,
                                                               Collect collect) {
   const Result<wire::HostPort, std::string> asked = wire::parse_host_port(host_port);
   if (!asked) return Failure{"metrics: " + asked.error()};
@@ -164,16 +164,16 @@ Result<std::unique_ptr<Endpoint>, std::string> Endpoint::open(const std::string&
   try {
     auto server = std::make_unique<Server>(*at, std::move(collect));
     const std::uint16_t port = server->at.port;
-    return std::unique_ptr<Endpoint>{new Endpoint{std::move(server), port}};
+    return std::unique_ptr<Exporter>{new Exporter{std::move(server), port}};
   } catch (const std::exception& error) {
     return Failure{fmt::format("metrics: {} cannot be served: {}", host_port, error.what())};
   }
 }
 
-Endpoint::Endpoint(std::unique_ptr<Server> server, std::uint16_t port)
+Exporter::Exporter(std::unique_ptr<Server> server, std::uint16_t port)
     : server_(std::move(server)), port_(port) {}
 
-Endpoint::~Endpoint() = default;
+Exporter::~Exporter() = default;
 
 }  // namespace declock::metrics
 
@@ -181,18 +181,18 @@ Endpoint::~Endpoint() = default;
 
 namespace declock::metrics {
 
-struct Endpoint::Server {};
+struct Exporter::Server {};
 
-Result<std::unique_ptr<Endpoint>, std::string> Endpoint::open(const std::string&, Collect) {
+Result<std::unique_ptr<Exporter>, std::string> Exporter::open(const std::string&, Collect) {
   return Failure{std::string{
       "metrics: this build has no Prometheus endpoint; install prometheus-cpp and build it with "
       "-DDECLOCK_PROMETHEUS=ON"}};
 }
 
-Endpoint::Endpoint(std::unique_ptr<Server> server, std::uint16_t port)
+Exporter::Exporter(std::unique_ptr<Server> server, std::uint16_t port)
     : server_(std::move(server)), port_(port) {}
 
-Endpoint::~Endpoint() = default;
+Exporter::~Exporter() = default;
 
 }  // namespace declock::metrics
 
