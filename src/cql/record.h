@@ -120,6 +120,7 @@ struct LocalLock {
   void end() {
     state = State::absent;
     holders = 0;
+    looking = false;  // what it sees is void
     reset.reset();
   }
   bool may_be_passed_on() const {

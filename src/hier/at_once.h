@@ -36,8 +36,7 @@ bool release_at_once(cql::Record& record, Word word, const LockShape& shape) {
   cql::LocalLock& lock = record.local;
   // Where somebody may be waiting elsewhere, a release reads the queue along (cql/release.cc), on every fabric.
   const bool is_alone = lock.state == cql::LocalLock::State::held && lock.holders == 1 &&
-                        lock.first == nullptr && !lock.looking && !lock.remote &&
-                        !lock.hold.expect_waiters;
+                        lock.first == nullptr && !lock.remote && !lock.hold.expect_waiters;
   if (!is_alone || !record.unanswered.empty()) return false;
   const std::uint64_t seen = word.load();
   if (!cql::owes_nothing(lock.hold, shape.header.decode(seen)) ||
