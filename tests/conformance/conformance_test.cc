@@ -180,8 +180,11 @@ TEST_P(Conformance, AReadDoesNotOvertakeAWrite) {
   stage(2)->run({[&](Endpoint& e, member::Membership&) { return write_then_read(e, 0, seen[0]); },
                  [&](Endpoint& e, member::Membership&) { return write_then_read(e, 1, seen[1]); }});
   EXPECT_FALSE(seen[0].nobody_saw) << "in round " << seen[0].rounds;
-  EXPECT_TRUE(seen[0].nobody_saw || seen[0].overlaps >= kOverlapsWanted)
-      << "they did not overlap in " << seen[0].rounds << " rounds";
+  const bool have_raced = seen[0].nobody_saw || seen[0].overlaps >= kOverlapsWanted;
+  double load = 0;
+  if (!have_raced && getloadavg(&load, 1) == 1 && load > 2.0 * std::thread::hardware_concurrency())
+    GTEST_SKIP() << "others keep the processors busy (load " << load << "): the two did not race";
+  EXPECT_TRUE(have_raced) << "they did not overlap in " << seen[0].rounds << " rounds";
 }
 
 // A READ behind a fetch-and-add sees what that made of the word, or what others made of it since.
