@@ -30,8 +30,7 @@ bool Core::acquire_near(NearLock& near, const LockRef& lock, Mode mode, std::opt
   }
   held.emplace(near.record.local.hold);
   near_recorder_.begins();
-  near_recorder_.acquired(lock, *held, called_ns, timed ? monotonic_now().ns : 0, Recorder::kOneIn,
-                          false);
+  near_recorder_.acquired(lock, *held, called_ns, monotonic_now().ns, Recorder::kOneIn, false);
   return true;
 }
 

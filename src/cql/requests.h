@@ -57,12 +57,8 @@ class Requests {
   bool is_resetting(Record& record) {
     return change(record, [](const Record& r) { return r.resetting; });
   }
-  // No client of this member wants the lock any more that it waits for, or one does again. From any thread.
-  void set_unwanted(Record& record, bool unwanted) {
-    const std::lock_guard guard{mutex_};
-    note_unwanted(record, unwanted);
-  }
-  // REQUIRES, for these two: the mutex is held.
+  // No client of this member wants the lock any more that it waits for, or one does again. REQUIRES, for these two: the
+  // mutex is held.
   static void note_unwanted(Record& record, bool unwanted) {
     record.unwanted = unwanted;
     if (unwanted && record.waiting != nullptr) wake_to_leave(*record.waiting);

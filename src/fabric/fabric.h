@@ -114,8 +114,7 @@ struct Message {
 class Receiver {
  public:
   virtual ~Receiver() = default;
-  // Called from the worker's run loop; inside a coroutine only if it calls Worker::look_until(), and then nobody may be
-  // resumed before it returns: make_ready().
+  // Called from the worker's run loop, never inside a coroutine.
   virtual void on_message(EndpointId from, const Message& message) = 0;
 };
 

@@ -172,18 +172,6 @@ void ThreadWorker::part_with_bell() {
   if (before != &own_bell_) futex_clear_and_wake(*before, kAsleepBit);
 }
 
-bool ThreadWorker::look_for_a_while(bool (*done)(void*), void* argument) {
-  for (std::uint32_t i = 0;
-       i < looks_ && ready_.empty() && !inbox_filled_.load(std::memory_order_relaxed); ++i) {
-    if (anything_arrived()) {
-      (void)poll();
-      if (done(argument)) return true;
-    }
-    relax();
-  }
-  return false;
-}
-
 Time ThreadWorker::progress() {
   std::unique_lock guard{running_, std::try_to_lock};
   // Whoever runs it looks for itself; but it may just be leaving, and have looked already.

@@ -112,8 +112,6 @@ class ThreadWorker : public Worker {
   void part_with_bell();
 
  private:
-  bool look_for_a_while(bool (*done)(void*), void* argument) override;
-
   // As long as it lives this thread runs the worker.
   class Running {
    public:

@@ -34,13 +34,6 @@ class Worker {
   // It is about to be destroyed: if it was made ready, nobody resumes it any more. From this worker's thread.
   virtual void forget(std::coroutine_handle<> coroutine) = 0;
 
-  // Handles what arrives, here and now, for a short while until done(). False: it did not come to that, or somebody else
-  // has something to do meanwhile.
-  template <class Done>
-  bool look_until(Done done) {
-    return look_for_a_while([](void* fn) { return (*static_cast<Done*>(fn))(); }, &done);
-  }
-
   Prng& random() { return random_; }
   FramePool& frames() { return frames_; }
 
@@ -75,9 +68,6 @@ class Worker {
     void await_resume() const noexcept {}
   };
   Yield yield() { return {*this}; }
-
- protected:
-  virtual bool look_for_a_while(bool (* /*done*/)(void*), void*) { return false; }
 
  private:
   FramePool frames_;
