@@ -301,16 +301,29 @@ Result<void> Core::release(const LockRef& lock, const Held& held, Lane::Write wr
   return released;
 }
 
-void Core::release_behind(const LockRef& lock, const Held& held) noexcept {
-  const Errc bad = standing();
-  if (bad == Errc::closed) return;  // closing has given the lock up
+// Nobody waits for what it begins.
+template <class Begin>
+void Core::begin(Begin begin) {
   const bool here = try_here([&](Lane& lane) {
-    lane.release_behind(lock, held);
+    begin(lane);
     return true;
   });
   if (here) return;
   Lane& lane = lane_of_this_thread();
-  run_on(lane.worker, [&lane, lock, held] { lane.release_behind(lock, held); });
+  run_on(lane.worker, [&lane, begin] { begin(lane); });
+}
+
+void Core::release_behind(const LockRef& lock, const Held& held) noexcept {
+  if (standing() == Errc::closed) return;  // closing has given the lock up
+  begin([lock, held](Lane& lane) { lane.release_behind(lock, held); });
+}
+
+void Core::hand_over_behind(const Hold& hold, const Header& found) {
+  begin([hold, found](Lane& lane) { lane.behind.spawn(Lane::hand_over(lane, hold, found)); });
+}
+
+Result<Hold> Core::go_on(hier::LocalWaiter& me, const Result<cql::CqlLock::Place>& entered) {
+  return run([&](Lane& lane) { return lane.locks.lock_entered(me, entered); });
 }
 
 Result<void> Core::read(RemoteAddr from, std::span<std::uint64_t> words) {
@@ -439,6 +452,7 @@ Result<void, Error> Core::close() {
   } while (!standing_.compare_exchange_weak(was, Standing::closed));
   metrics_.reset();
   const Drained drained = drain();
+  count_near();
   std::uint64_t held = 0;
   for_each_recorder([&](const Recorder& recorder) { held += recorder.holding(); });
   bool evicted = any_lane_evicted();

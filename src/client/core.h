@@ -70,20 +70,16 @@ class Core {
   Result<Held> acquire(const Wanted& wanted);
   Result<void> release(const LockRef& lock, const Held& held, Lane::Write write);
   void release_behind(const LockRef& lock, const Held& held) noexcept;
-  // near.cc. A near lock is to be forgotten by the end. False, nothing: there is more to do than that, and nothing was done.
-  std::optional<NearLock> near(const LockRef& lock);
-  void forget(const NearLock& near) {
-    if (!is_closed()) locks_->requests().keep_no_longer(near.record);
-  }
-  // `held`: unless it is a plain hold.
-  bool acquire_near(NearLock& near, const LockRef& lock, Mode mode, std::optional<Held>& held);
-  // Waits for other threads of this process that have it.
-  std::optional<Result<Held>> wait_near(const NearLock& near, const LockRef& lock, Mode mode);
-  bool release_near(const NearLock& near, const LockRef& lock, const Held& held);
-  // A plain hold: released at once, or taken, to be released otherwise.
-  bool release_plain(NearLock& near, Mode mode);
-  std::optional<Held> take_plain(NearLock& near, Mode mode);
-  std::optional<Hold> plain_hold(NearLock& near, Mode mode);
+  // near.cc. A near lock is to be forgotten by the end. False, nothing: nothing was done, and it is to be done with a worker.
+  std::unique_ptr<NearLock> near(const LockRef& lock);
+  void forget(NearLock& near);
+  std::optional<Errc> lock_near(NearLock& near, Mode mode);
+  bool try_near(NearLock& near, Mode mode);
+  bool unlock_near(NearLock& near, Mode mode);
+  // To be released with a worker.
+  std::optional<Held> take_near(NearLock& near, Mode mode);
+  // Of whoever has it exclusively.
+  std::optional<Hold> near_hold(NearLock& near);
   Result<void> read(RemoteAddr from, std::span<std::uint64_t> words);
   Result<void> write(RemoteAddr to, std::span<const std::uint64_t> words);
   Result<Token> token(const Hold& hold);
@@ -134,11 +130,25 @@ class Core {
   // What make(lane) gives, Task<T>.
   template <class Make>
   auto run(Make make) -> decltype(make(std::declval<Lane&>()).take());
+  template <class Begin>
+  void begin(Begin begin);
   Lane& lane_of_this_thread();
 
   static Task<void> keep_reporting(Lane& lane, Core& core);
   void start_duties(bool again);
+  // near.cc
+  std::optional<Errc> queue_near(NearLock& near, Mode mode, const Header& found, cql::Verdict verdict,
+                                 std::unique_lock<ShortLock> guard);
+  std::optional<Errc> wait_here(NearLock& near, Mode mode);
   std::optional<Timestamp> waiting_behind(const NearLock& near, const Hold& hold) const;
+  void note_near(NearLock& near, Mode mode, Time called, bool waited);
+  bool unlock_here(NearLock& near, Mode mode, std::unique_lock<ShortLock> guard);
+  void note_unlocked(NearLock& near, Mode mode);
+  static Held take_near_locked(NearLock& near, Mode mode);
+  void count_near();
+  Result<Hold> go_on(hier::LocalWaiter& me, const Result<cql::CqlLock::Place>& entered);
+  void hand_over_behind(const Hold& hold, const Header& found);
+
   Result<void, Error> mean_only(const member::Node::Memory& memory);
   void look_at_view();
   void fill_report();
@@ -167,6 +177,7 @@ class Core {
   // Of near locks. Written under the mutex of the requests.
   Recorder near_recorder_;
   OpCounts near_operations_;
+  Looking looking_;
   std::unique_ptr<TraceLog> trace_;
   std::mutex metrics_mutex_;
   std::unique_ptr<metrics::Exporter> metrics_;
@@ -176,6 +187,7 @@ class Core {
   Tally removals_;
 
   std::mutex mutex_;                            // of what follows
+  std::vector<NearLock*> near_;
   std::vector<Table> tables_;                   // by number
   std::map<std::uint64_t, std::string> names_;  // of locks, by packed address
   std::optional<Error> first_release_error_;

@@ -148,6 +148,11 @@ Task<void> Lane::release_alone(Lane& lane, LockRef lock, Held held) {
   if (!released) lane.core.release_failed(lock, released.error());
 }
 
+// It was released by then, and what is left to do for others is theirs if this fails.
+Task<void> Lane::hand_over(Lane& lane, Hold hold, Header found) {
+  (void)co_await lane.locks.cql().hand_over_behind(hold, found);
+}
+
 Task<Result<void>> Lane::read(Lane& lane, RemoteAddr from, std::span<std::uint64_t> words,
                               std::optional<Hold> under) {
   const Result<std::uint32_t> meant = lane.incarnation_under(under, from);

@@ -67,6 +67,9 @@ struct Lane {
     behind.spawn(release_alone(*this, lock, held));
   }
 
+  // Ends a release that a thread has begun without a worker, and that found this.
+  static Task<void> hand_over(Lane& lane, Hold hold, Header found);
+
   // `under`: the hold that protects the memory, if there is one.
   static Task<Result<void>> read(Lane& lane, RemoteAddr from, std::span<std::uint64_t> words,
                                  std::optional<Hold> under);

@@ -8,15 +8,21 @@
 namespace declock::client {
 
 struct NearLock {
+  LockRef lock;
   cql::Record& record;
-  std::uint64_t& words;          // the header, and the slots behind it
+  cql::WordsHere words;
   std::uint32_t mn_incarnation;  // of a memory node that never restarts
-  // So many hold it since they acquired it at once, by mode, and are not timed: what they hold the record knows. Under the
-  // mutex of the requests.
-  std::array<std::uint32_t, 2> plain{};
+  // Under the mutex of the requests, by mode: so many clients hold it, with what the record knows as their hold.
+  struct Holds {
+    std::uint32_t now = 0;
+    std::int64_t since_ns = 0;  // when the one of them that is timed got it; 0: none is
+    // What the recorder has not been told of yet.
+    std::uint32_t acquired = 0;
+    std::uint32_t released = 0;
+  };
+  std::array<Holds, 2> by_mode{};
 
-  std::uint32_t& plain_in(Mode mode) { return plain[mode == Mode::exclusive ? 1 : 0]; }
-  hier::WordHere word() const { return {std::atomic_ref{words}}; }
+  Holds& in(Mode mode) { return by_mode[mode == Mode::exclusive ? 1 : 0]; }
 };
 
 }  // namespace declock::client

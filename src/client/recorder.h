@@ -42,14 +42,14 @@ class Recorder {
   // `called`: when it was asked for; 0: not timed. `counts`: for so many acquisitions.
   void acquired(const LockRef& lock, Held& held, std::int64_t called_ns, std::int64_t now_ns,
                 std::uint32_t counts, bool waited);
-  // Not timed.
-  void acquired_at_once(const LockRef& lock, Mode mode) {
-    acquired_.add();
+  // So many that did not wait, and are not timed.
+  void acquired_at_once(const LockRef& lock, Mode mode, std::uint64_t n) {
+    acquired_.add(n);
     Table& t = table(lock);
-    (mode == Mode::shared ? t.acquired_shared : t.acquired_exclusive).add();
-    if (Place* hot = place(lock)) hot->acquired.add();
+    (mode == Mode::shared ? t.acquired_shared : t.acquired_exclusive).add(n);
+    if (Place* hot = place(lock)) hot->acquired.add(n);
   }
-  void released_at_once() { released_.add(); }
+  void released_at_once(std::uint64_t n) { released_.add(n); }
   void gave_up(const LockRef& lock, Errc why);
   void release_begins(const LockRef& lock, const Held& held, std::int64_t now_ns);
   void release_ends(const LockRef& lock, const Held& held, std::int64_t began_ns, std::int64_t now_ns,

@@ -25,6 +25,7 @@ RemoteAddr place_of(const member::Node::Memory& board, Slot slot) {
 Stats Core::stats() {
   Stats stats;
   if (is_closed()) return stats;
+  count_near();
   {
     const std::lock_guard guard{mutex_};
     for (const Table& table : tables_) stats.tables.push_back({.table = table.name});

@@ -37,7 +37,7 @@ struct SharedMutex::State {
   }
 
   const std::shared_ptr<client::Core> core;
-  std::optional<client::NearLock> near;
+  const std::unique_ptr<client::NearLock> near;
   std::string name;  // empty: not by name
 
   Held exclusive;             // of who holds it so, and nobody else's; incarnation 0: nobody does
@@ -52,8 +52,6 @@ struct SharedMutex::State {
     const std::lock_guard guard{mutex};
     lock.store(&found.emplace_back(to));
   }
-  bool lock_near(Mode mode);
-  bool wait_near(Mode mode);
   Result<void> lock_as(Wanted wanted);
   void keep(Mode mode, const Held& held);
   Held take(Mode mode);
@@ -75,23 +73,6 @@ SharedMutex::~SharedMutex() = default;
 
 LockRef SharedMutex::ref() const {
   return state_->ref();
-}
-
-bool SharedMutex::State::lock_near(Mode mode) {
-  if (!near) return false;
-  std::optional<Held> held;
-  if (!core->acquire_near(*near, ref(), mode, held)) return false;
-  if (held) keep(mode, *held);
-  return true;
-}
-
-// Otherwise it is to be waited for with a worker, or there is an error, which is found again.
-bool SharedMutex::State::wait_near(Mode mode) {
-  if (!near) return false;
-  const std::optional<Result<Held>> held = core->wait_near(*near, ref(), mode);
-  if (!held || !*held) return false;
-  keep(mode, **held);
-  return true;
 }
 
 // `mode`: of the client; what this process has of the lock may be more.
@@ -142,7 +123,7 @@ Held SharedMutex::State::take(Mode mode) {
       return held;
     }
   }
-  const std::optional<Held> held = near ? core->take_plain(*near, mode) : std::nullopt;
+  const std::optional<Held> held = near ? core->take_near(*near, mode) : std::nullopt;
   if (!held) {
     misused(mode == Mode::exclusive ? "was unlocked, but nobody holds it exclusively"
                                     : "was unlocked, but nobody holds it shared");
@@ -151,13 +132,20 @@ Held SharedMutex::State::take(Mode mode) {
 }
 
 void SharedMutex::acquire(Mode mode, RemoteAddr from, std::span<std::uint64_t> words) {
-  if (words.empty() && (state_->lock_near(mode) || state_->wait_near(mode))) return;
-  const Result<void> locked = state_->lock_as({.lock = {}, .mode = mode, .from = from, .words = words});
+  Result<void> locked;
+  const std::optional<Errc> near =
+      words.empty() && state_->near ? state_->core->lock_near(*state_->near, mode) : std::nullopt;
+  if (near == Errc::ok) return;
+  if (near) {
+    locked = Failure{*near};
+  } else {
+    locked = state_->lock_as({.lock = {}, .mode = mode, .from = from, .words = words});
+  }
   if (!locked) fail(locked.error(), state_->core->explained("declock::SharedMutex::lock"));
 }
 
 bool SharedMutex::acquire_if(Mode mode, bool at_once, std::chrono::nanoseconds deadline) {
-  if (state_->lock_near(mode)) return true;
+  if (state_->near && state_->core->try_near(*state_->near, mode)) return true;
   const Result<void> locked =
       state_->lock_as({.lock = {},
                        .mode = mode,
@@ -169,11 +157,9 @@ bool SharedMutex::acquire_if(Mode mode, bool at_once, std::chrono::nanoseconds d
 }
 
 void SharedMutex::release(Mode mode) noexcept {
-  if (state_->near && state_->core->release_plain(*state_->near, mode)) return;
+  if (state_->near && state_->core->unlock_near(*state_->near, mode)) return;
   const Held held = state_->take(mode);
-  const LockRef lock{held.hold.lock, state_->ref().table};
-  if (state_->near && state_->core->release_near(*state_->near, lock, held)) return;
-  state_->core->release_behind(lock, held);
+  state_->core->release_behind({held.hold.lock, state_->ref().table}, held);
 }
 
 Result<void> SharedMutex::release_checked(Mode mode, RemoteAddr to,
@@ -185,7 +171,7 @@ Result<void> SharedMutex::release_checked(Mode mode, RemoteAddr to,
 Token SharedMutex::token() {
   std::optional<Hold> hold;
   if (state_->exclusive.hold.mn_incarnation != 0) hold = state_->exclusive.hold;
-  if (!hold && state_->near) hold = state_->core->plain_hold(*state_->near, Mode::exclusive);
+  if (!hold && state_->near) hold = state_->core->near_hold(*state_->near);
   if (!hold) state_->misused("was asked for a token, but nobody holds it exclusively");
   const Result<Token> token = state_->core->token(*hold);
   if (!token) fail(token.error(), state_->core->explained("declock::SharedMutex::token"));

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "cql/cql.h"
 #include "cql/entering.h"
+#include "cql/in_place.h"
 #include "cql/successor.h"
 
 namespace declock::cql {
@@ -114,21 +115,15 @@ class CqlLock::WaitScope {
  public:
   WaitScope(CqlLock& lock, Record& record, Waiting& waiting) : lock_(lock), record_(record) {
     lock_.self_.requests.change(record_, [&](Record& r) {
-      r.waiting = &waiting;
-      r.era = waiting.key.era;
-      if (r.reset_of == waiting.key.era) waiting.state = Waiting::State::aborted;
+      waiting.worker = &lock_.endpoint_.worker();
+      note_waiting(r, waiting);
     });
   }
   WaitScope(const WaitScope&) = delete;
   WaitScope& operator=(const WaitScope&) = delete;
   ~WaitScope() {
     record_.waiting->watch.task = {};  // this worker's own: nobody else touches it
-    lock_.self_.requests.change(record_, [](Record& r) {
-      if (r.waiting->state == Waiting::State::granted) {
-        r.held = r.waiting->key.ticket;
-      }
-      r.waiting = nullptr;
-    });
+    lock_.self_.requests.change(record_, [](Record& r) { end_wait(r, *r.waiting); });
     lock_.answer_if_quiet(record_);
   }
 
@@ -156,18 +151,15 @@ Task<Result<std::optional<Hold>>> CqlLock::enqueue_and_wait(Record& record, Mode
                                                             Place place) {
   const Header& found = place.found;
   const Ticket ticket = found.end();
-  Waiting waiting{.key = {record.lock, {found.epoch, place.mn_incarnation}, ticket},
-                  .mode = mode,
-                  .worker = &endpoint_.worker()};
+  Waiting begun{.key = {record.lock, {found.epoch, place.mn_incarnation}, ticket}, .mode = mode};
+  Waiting& waiting = place.watching != nullptr ? *place.watching : begun;
   const WaitScope scope{*this, record, waiting};
   if (!self_.requests.is_over(waiting)) {
     const Outstanding busy{*this, record};
-    const std::uint64_t entry = encode(entry_for(ticket, found.epoch, mode, asked));
-    Op announce =
-        Op::write(shape_.slot_addr(record.lock, slot_for(ticket)), {&entry, 1}, Purpose::acquire);
-    const Result<void> posted = co_await endpoint_.post(announce);
-    if (!posted) {
-      const Result<void> settled = co_await settle(record.lock, posted.error());
+    const Result<void> announced =
+        co_await announce(record, waiting, asked, place.watching != nullptr);
+    if (!announced) {
+      const Result<void> settled = co_await settle(record.lock, announced.error());
       // Even if a grant came: the reset that follows lets go of it.
       self_.requests.change(record, [&](Record&) { waiting.state = Waiting::State::aborted; });
       co_return Failure{settled.error()};
@@ -190,13 +182,31 @@ Task<Result<std::optional<Hold>>> CqlLock::enqueue_and_wait(Record& record, Mode
     if (self_.membership.evicted()) co_return Failure{Errc::evicted};
     co_return std::nullopt;
   }
-  co_return Hold{.lock = record.lock,
-                 .mode = mode,
-                 .epoch = found.epoch,
-                 .ticket = ticket,
-                 .mn_incarnation = place.mn_incarnation,
-                 .expect_waiters = true,  // it was contended
-                 .waiting_since = waiting.waiting_since};
+  co_return hold_of(waiting);
+}
+
+// Writes the entry that says whom to wake. Who can watch its entry does so first: `watches` if it does already, and now
+// wants to sleep. If it was granted the lock meanwhile the entry says so.
+Task<Result<void>> CqlLock::announce(Record& record, Waiting& waiting, Timestamp asked,
+                                     bool watches) {
+  const GrantKey& key = waiting.key;
+  Entry entry = entry_for(key, waiting.mode, asked);
+  const std::uint64_t asleep = encode(entry);
+  if (watches || endpoint_.may_watch()) entry.worker = kWatching;
+  const std::uint64_t first = encode(entry);
+  const RemoteAddr at = shape_.slot_addr(record.lock, slot_for(key.ticket));
+  if (!watches) {
+    Op write = Op::write(at, {&first, 1}, Purpose::acquire);
+    const Result<void> posted = co_await endpoint_.post(write);
+    if (!posted || first == asleep) co_return posted;
+  }
+  Op swap = Op::compare_swap(at, first, asleep, Purpose::acquire);
+  const Result<void> posted = co_await endpoint_.post(swap);
+  if (!posted || swap.old == swap.expected) co_return posted;
+  self_.requests.change(record, [&](const Record&) {
+    note_granted(waiting, decode_entry(swap.old), endpoint_.worker().now());
+  });
+  co_return posted;
 }
 
 void CqlLock::on_grant(const Grant& grant) {
@@ -244,14 +254,14 @@ std::uint32_t CqlLock::slot_for(Ticket ticket) const {
   return static_cast<std::uint32_t>(ticket.value % shape_.slots);
 }
 
-Entry CqlLock::entry_for(Ticket ticket, Epoch epoch, Mode mode, Timestamp asked) const {
-  const bool odd = self_.membership.self().incarnation.value % 2 != 0;
-  if (shape_.queue == QueueLayout::owner) {
-    return {static_cast<std::uint32_t>(ticket.value), epoch, mode, asked, self_.worker, odd};
+Entry CqlLock::entry_for(const GrantKey& key, Mode mode, Timestamp asked) const {
+  const member::Member& self = self_.membership.self();
+  Entry entry = entry_of(self, key, mode, asked, self_.worker);
+  if (shape_.queue == QueueLayout::ring) {
+    const auto version = static_cast<std::uint16_t>(shape_.ring_version(key.ticket));
+    entry.tag = RingTag{version, self.slot}.packed();
   }
-  const auto version = static_cast<std::uint16_t>(shape_.ring_version(ticket));
-  return {
-      RingTag{version, self_.membership.self().slot}.packed(), epoch, mode, asked, self_.worker, odd};
+  return entry;
 }
 
 Task<Result<std::optional<Timestamp>>> CqlLock::waiting_since(Hold hold) {

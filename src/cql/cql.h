@@ -90,6 +90,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
     std::optional<Hold> held;  // at once
     bool aborted = false;      // by a reset
     std::uint32_t mn_incarnation = 1;
+    Waiting* watching = nullptr;  // it has written its entry, and watches it
   };
   Task<Result<Place>> enter(RemoteAddr lock, Mode mode, Op* object = nullptr);
 
@@ -100,6 +101,9 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
 
   // Would a request be served at once? One READ, and only a guess.
   Task<Result<bool>> looks_free(RemoteAddr lock, Mode mode);
+
+  // Ends a release that was begun in one step (hier/at_once.h) and found this.
+  Task<Result<void>> hand_over_behind(Hold hold, Header found);
 
   // When the first of those who wait behind `hold` asked, as far as the queue tells. One READ.
   Task<Result<std::optional<Timestamp>>> waiting_since(Hold hold);
@@ -137,21 +141,25 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   // acquire.cc
   Task<Result<std::optional<Hold>>> enqueue_and_wait(Record& record, Mode mode, Timestamp asked,
                                                      Place place);
+  Task<Result<void>> announce(Record& record, Waiting& waiting, Timestamp asked, bool watches);
   Task<Result<void>> await_end_of_reset(Record& record);
   std::uint32_t slot_for(Ticket ticket) const;
-  Entry entry_for(Ticket ticket, Epoch epoch, Mode mode, Timestamp asked) const;
+  Entry entry_for(const GrantKey& key, Mode mode, Timestamp asked) const;
 
   // release.cc
   Task<Result<void>> release_and_hand_over(Record& record, Hold hold, Op* object);
+  Task<Result<void>> look_and_hand_over(Record& record, Hold hold, Header found,
+                                        std::span<std::uint64_t> queue, bool looked);
   Task<Result<void>> hand_over(Record& record, Hold hold, Header found, std::span<std::uint64_t> queue);
   // What became of the duty to hand over, after a look at the queue.
   enum class HandOver : std::uint8_t { done, entry_missing, owner_unknown, overwritten };
-  static Ticket first_owed(const Hold& hold, const Header& found);
   HandOver try_hand_over(const Hold& hold, const Header& found, std::span<const std::uint64_t> queue,
                          Ticket& owed, bool refreshed);
   const member::Member* owner_of(const Waiter& waiter) const;
   bool knows_owners(const QueueView& view, Ticket begin, Ticket end) const;
   void send_grants(RemoteAddr lock, const Era& era, const QueueView& view, Ticket begin, Ticket end);
+  void send_grant(const GrantKey& key, Waiter to, const QueueView& view,
+                  const std::optional<Timestamp>& behind);
   void no_longer_held(Record& record, Ticket ticket);
 
   // leave.cc
@@ -248,8 +256,9 @@ class CqlLock::Outstanding {
 // A release looks for whom to grant the lock to until the end of this scope.
 class CqlLock::HandingOver {
  public:
-  HandingOver(CqlLock& lock, Record& record) : lock_(lock), record_(record) {
-    lock_.self_.requests.change(record_, [](Record& r) { r.handing_over += 1; });
+  // `counted`: it is known to already.
+  HandingOver(CqlLock& lock, Record& record, bool counted = false) : lock_(lock), record_(record) {
+    if (!counted) lock_.self_.requests.change(record_, [](Record& r) { r.handing_over += 1; });
   }
   HandingOver(const HandingOver&) = delete;
   HandingOver& operator=(const HandingOver&) = delete;

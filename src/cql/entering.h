@@ -1,6 +1,7 @@
 // What the fetch-and-add of an acquisition found: the decision alone, with no I/O (paper section 4.2).
 #pragma once
 
+#include "cql/in_place.h"
 #include "cql/record.h"
 #include "cql/rules.h"
 #include "layout/lock_shape.h"
@@ -30,6 +31,47 @@ inline Hold note_held(Record& record, Mode mode, const Header& found, std::uint3
           .epoch = found.epoch,
           .ticket = found.end(),
           .mn_incarnation = mn_incarnation};
+}
+
+// ---------------------------------------------------------------- a wait; REQUIRES, for these: the same
+
+inline void note_waiting(Record& record, Waiting& waiting) {
+  record.waiting = &waiting;
+  record.era = waiting.key.era;
+  if (record.reset_of == waiting.key.era) waiting.become(Waiting::State::aborted);
+}
+
+// It was granted the lock in its entry. `now`: when this member learned of who waits behind it.
+inline void note_granted(Waiting& waiting, const Entry& entry, Time now) {
+  const std::optional<Timestamp> behind = behind_grant(entry);
+  if (behind) waiting.waiting_since = RemoteWait{*behind, now};
+  waiting.become(Waiting::State::granted);
+}
+
+inline void end_wait(Record& record, const Waiting& waiting) {
+  if (waiting.state == Waiting::State::granted) record.held = waiting.key.ticket;
+  record.waiting = nullptr;
+}
+
+inline Hold hold_of(const Waiting& granted) {
+  return {.lock = granted.key.lock,
+          .mode = granted.mode,
+          .epoch = granted.key.era.epoch,
+          .ticket = granted.key.ticket,
+          .mn_incarnation = granted.key.era.mn_incarnation,
+          .expect_waiters = true,  // it was contended
+          .waiting_since = granted.waiting_since};
+}
+
+// Where slots are indexed by owner.
+inline Entry entry_of(const member::Member& owner, const GrantKey& key, Mode mode, Timestamp asked,
+                      WorkerId worker) {
+  return {static_cast<std::uint32_t>(key.ticket.value),
+          key.era.epoch,
+          mode,
+          asked,
+          worker,
+          owner.incarnation.value % 2 != 0};
 }
 
 }  // namespace declock::cql

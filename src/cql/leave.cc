@@ -53,7 +53,7 @@ Task<Result<bool>> CqlLock::leave_early(Record& record, Waiting& waiting, Mode m
   });
   if (!may_leave) co_return may_leave;
   if (!leaves) co_return false;
-  Entry left = entry_for(key.ticket, key.era.epoch, mode, asked);
+  Entry left = entry_for(key, mode, asked);
   left.worker = kNobody;
   const std::uint64_t word = encode(left);
   Op mark = Op::write(shape_.slot_addr(key.lock, slot_for(key.ticket)), {&word, 1}, Purpose::release);

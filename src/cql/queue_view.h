@@ -14,8 +14,8 @@
 
 namespace declock::cql {
 
-// A waiter that has written its entry; or a writer that has left the queue before its turn, and still ends a group of
-// readers (leave.cc).
+// A waiter that has written its entry, granted perhaps; or a writer that has left the queue before its turn, and still ends a
+// group of readers (leave.cc).
 struct Waiter {
   Ticket ticket{};
   Mode mode;
@@ -25,6 +25,9 @@ struct Waiter {
   bool odd;  // incarnation of the owner
 
   bool has_left() const { return worker == kNobody; }
+  bool is_granted() const { return worker == kGranted || worker == kGrantedLast; }  // in its entry
+  bool may_be_granted() const { return !has_left() && !is_granted(); }
+  bool watches() const { return worker == kWatching; }
 };
 
 class QueueView {
@@ -49,11 +52,15 @@ class QueueView {
     }
   }
 
+  // Its entry. Owner layout only.
+  std::uint64_t word_of(const Waiter& w) const { return words_[1u + w.owner.value]; }
+
   // When the first of the waiters in sight from this ticket on asked.
   std::optional<Timestamp> waiting_since(Ticket from) const {
     std::optional<Timestamp> first;
     for_each([&](const Waiter& w) {
-      if (w.ticket >= from && !w.has_left() && (!first || is_earlier(w.asked, *first))) first = w.asked;
+      if (w.ticket >= from && w.may_be_granted() && (!first || is_earlier(w.asked, *first)))
+        first = w.asked;
     });
     return first;
   }

@@ -116,6 +116,12 @@ struct LocalLock {
     joins = 0;
     since = looked = now;
   }
+  // As whoever holds it now has it.
+  Hold hold_now() const {
+    Hold now = hold;
+    now.local_sequence = in_a_row;
+    return now;
+  }
   // Its only client has released it, and nobody else is here.
   void end() {
     state = State::absent;
@@ -168,7 +174,9 @@ struct Record {
     return wraps && wraps->era == other ? std::optional{wraps->count} : std::nullopt;
   }
   bool quiet() const { return outstanding == 0 && !held && waiting == nullptr; }
-  bool is_used() const { return users > 0 || !quiet() || local.state != LocalLock::State::absent; }
+  bool is_used() const {
+    return users > 0 || handing_over > 0 || !quiet() || local.state != LocalLock::State::absent;
+  }
   // Not worth remembering. A reset that this member has answered may go on: whoever asks for the lock meanwhile finds that
   // in its header.
   bool idle() const { return !is_used() && !resetting && unanswered.empty(); }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cql/cql.h"
+#include "cql/in_place.h"
 #include "cql/successor.h"
 
 namespace declock::cql {
@@ -63,15 +64,28 @@ Task<Result<void>> CqlLock::release_and_hand_over(Record& record, Hold hold, Op*
   }
   const Header found = shape_.header.decode(leave.old);
   if (owes_nothing(hold, found)) co_return Result<void>{};
-  // From here on the object is written and the lock released, whatever becomes of handing it over: if this compute node is
-  // evicted, or the memory node restarts, others mend that.
+  co_return co_await look_and_hand_over(record, hold, found, queue.words(), look_now);
+}
+
+Task<Result<void>> CqlLock::hand_over_behind(Hold hold, Header found) {
+  const RecordUse record{self_.requests, hold.lock};
+  ScratchWords queue{frames(), shape_.queue_words()};
+  const HandingOver under_way{*this, *record, true};
+  co_return co_await look_and_hand_over(*record, hold, found, queue.words(), false);
+}
+
+// The object is written and the lock released, whatever becomes of handing it over: if this compute node is evicted, or the
+// memory node restarts, others mend that. `looked`: the queue was read behind the release.
+Task<Result<void>> CqlLock::look_and_hand_over(Record& record, Hold hold, Header found,
+                                               std::span<std::uint64_t> queue, bool looked) {
   Result<void> handed;
-  if (!look_now) {
+  if (!looked) {
+    Op look = Op::read(hold.lock, queue, Purpose::release);
     look.incarnation = hold.mn_incarnation;
     handed = co_await endpoint_.post(look);
     if (!handed) handed = co_await settle(hold.lock, handed.error());
   }
-  if (handed) handed = co_await hand_over(record, hold, found, queue.words());
+  if (handed) handed = co_await hand_over(record, hold, found, queue);
   if (!handed && handed.error() == Errc::outcome_unknown) handed = co_await reset(record, found.epoch);
   if (!handed && handed.error() == Errc::stuck) co_return handed;
   co_return Result<void>{};
@@ -124,24 +138,15 @@ Task<Result<void>> CqlLock::hand_over(Record& record, Hold hold, Header found,
   }
 }
 
-// A writer that holds the lock is the first in the queue: found.ticket is its own. One that leaves before its turn is not.
-Ticket CqlLock::first_owed(const Hold& hold, const Header& found) {
-  return Ticket{(hold.mode == Mode::exclusive ? hold.ticket : found.ticket).value + 1};
-}
-
 // `owed`: the first that was not granted yet, which is the first at all until everything is settled, but without rule H29.
 // `refreshed`: whoever is not known now was removed.
 CqlLock::HandOver CqlLock::try_hand_over(const Hold& hold, const Header& found,
                                          std::span<const std::uint64_t> queue, Ticket& owed,
                                          bool refreshed) {
-  const QueueView view{options_.rules,          shape_,     queue, found.epoch,
-                       first_owed(hold, found), found.end()};
-  const Header seen = view.header();
-  if (seen.reset_id != ResetId{0} || seen.epoch != found.epoch) return HandOver::done;
+  const QueueView view = behind_release(hold, found, options_.rules, shape_, queue);
+  if (is_void(view, found)) return HandOver::done;
   if (view.overwritten()) return HandOver::overwritten;
-  const Decision decision = hold.mode == Mode::exclusive
-                                ? after_writer(view, found.ticket < hold.ticket)
-                                : after_reader(view, found.wcnt);
+  const Decision decision = whom_to_grant(view, hold, found);
   if (options_.rules.grants_name_incarnations && !refreshed &&
       !knows_owners(view, owed, decision.grant_end)) {
     return HandOver::owner_unknown;
@@ -161,7 +166,7 @@ const member::Member* CqlLock::owner_of(const Waiter& waiter) const {
 bool CqlLock::knows_owners(const QueueView& view, Ticket begin, Ticket end) const {
   bool all = true;
   view.for_each([&](const Waiter& w) {
-    if (w.ticket >= begin && w.ticket < end && !w.has_left()) all = all && owner_of(w) != nullptr;
+    if (w.ticket >= begin && w.ticket < end && w.may_be_granted()) all = all && owner_of(w) != nullptr;
   });
   return all;
 }
@@ -169,14 +174,29 @@ bool CqlLock::knows_owners(const QueueView& view, Ticket begin, Ticket end) cons
 void CqlLock::send_grants(RemoteAddr lock, const Era& era, const QueueView& view, Ticket begin,
                           Ticket end) {
   if (begin == end) return;
-  const std::optional<Timestamp> waiting_since = view.waiting_since(end);
+  const std::optional<Timestamp> behind = view.waiting_since(end);
   view.for_each([&](const Waiter& w) {
-    if (w.ticket < begin || w.ticket >= end || w.has_left()) return;
-    const member::Member* owner = owner_of(w);
-    if (owner == nullptr) return;  // removed; a reset follows
-    endpoint_.send(EndpointId{owner->first_endpoint.value + w.worker.value},
-                   Grant{{lock, era, w.ticket}, waiting_since}.to_message());
+    if (w.ticket >= begin && w.ticket < end && w.may_be_granted())
+      send_grant({lock, era, w.ticket}, w, view, behind);
   });
+}
+
+void CqlLock::send_grant(const GrantKey& key, Waiter to, const QueueView& view,
+                         const std::optional<Timestamp>& behind) {
+  if (to.watches()) {
+    const std::uint64_t entry = view.word_of(to);
+    const EndpointWords words{endpoint_, key.lock};
+    const std::size_t at = 1u + to.owner.value;
+    if (grant_in_place(words, at, entry, behind)) return;
+    const Entry now = decode_entry(words.load(at));
+    if (now.tag != decode_entry(entry).tag || now.epoch != key.era.epoch) return;  // it waits no more
+    to.worker = now.worker;
+    if (!to.may_be_granted()) return;
+  }
+  const member::Member* owner = owner_of(to);
+  if (owner == nullptr) return;  // removed; a reset follows
+  endpoint_.send(EndpointId{owner->first_endpoint.value + to.worker.value},
+                 Grant{key, behind}.to_message());
 }
 
 }  // namespace declock::cql

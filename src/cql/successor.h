@@ -111,4 +111,23 @@ inline Decision after_reader(const QueueView& view, std::uint32_t wcnt) {
   return {h, reader_is_next || all_writers_seen};
 }
 
+// A writer that holds the lock is the first in the queue: found.ticket is its own. One that leaves before its turn is not.
+inline Ticket first_owed(const Hold& hold, const Header& found) {
+  return Ticket{(hold.mode == Mode::exclusive ? hold.ticket : found.ticket).value + 1};
+}
+
+// What the release of `hold`, which found this, is to look at: those whom it may owe the lock.
+inline QueueView behind_release(const Hold& hold, const Header& found, const Rules& rules,
+                                const LockShape& shape, std::span<const std::uint64_t> queue) {
+  return {rules, shape, queue, found.epoch, first_owed(hold, found), found.end()};
+}
+// The lock is being reset, or was: nothing is owed any more.
+inline bool is_void(const QueueView& view, const Header& found) {
+  return view.header().reset_id != ResetId{0} || view.header().epoch != found.epoch;
+}
+inline Decision whom_to_grant(const QueueView& view, const Hold& hold, const Header& found) {
+  return hold.mode == Mode::exclusive ? after_writer(view, found.ticket < hold.ticket)
+                                      : after_reader(view, found.wcnt);
+}
+
 }  // namespace declock::cql

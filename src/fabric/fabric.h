@@ -186,6 +186,8 @@ class Endpoint {
   virtual bool has_masked_compare_swap() const = 0;
   // Every chain is complete when post() returns, unless somebody simulates other threads; and no memory node ever restarts.
   virtual bool completes_at_once() const { return false; }
+  // Whoever waits here can look at a word of an MN all the time, as a thread of its own would.
+  virtual bool may_watch() const { return false; }
   // A word of an MN, where it lies in this process's memory, and atomic operations may act on it there. They are not counted.
   virtual std::uint64_t* word_at(RemoteAddr) { return nullptr; }
   // Grows each time that the MN restarts with fresh memory.

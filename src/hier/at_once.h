@@ -1,15 +1,17 @@
-// Where operations take no time (shared memory), a client that meets nobody acquires and releases a lock in one step under the
-// mutex of the requests: the decisions of cql/entering.h and cql/successor.h, and a swap of the header in place of the
-// fetch-and-add. If somebody else has changed the header meanwhile, or there is more to do than that, nothing has happened,
-// and the client goes the way of all (hier.cc).
+// Where operations take no time (shared memory) a client acquires and releases a lock in one step under the mutex of the requests,
+// with the decisions of cql/entering.h and cql/successor.h. Where there is more to do than that, the coroutines go on
+// (hier.cc): with what has happened so far, or from the beginning if nothing has.
 //
-// A word has load(), and add(expected, delta, purpose), which changes nothing and is false unless it still is as expected.
+// `words` are those of the lock: cql/in_place.h.
 #pragma once
 
-#include <atomic>
+#include <array>
 #include <cstdint>
+#include <optional>
 
+#include "base/futex.h"
 #include "cql/entering.h"
+#include "cql/in_place.h"
 #include "cql/record.h"
 #include "cql/rules.h"
 #include "cql/successor.h"
@@ -17,54 +19,80 @@
 
 namespace declock::hier {
 
-template <class Word>
-bool acquire_at_once(cql::Record& record, Word word, const LockShape& shape, const cql::Rules& rules,
+// REQUIRES, for all of these: the mutex is held.
+//
+// Nobody here has to do with the lock, nor does this member have to see first that a reset is over.
+inline bool may_act_at_once(const cql::Record& record) {
+  return record.idle() && !record.reset_of;
+}
+
+// Only if it is held at once; otherwise nothing has happened.
+template <class Words>
+bool acquire_at_once(cql::Record& record, Words words, const LockShape& shape, const cql::Rules& rules,
                      std::uint32_t mn_incarnation, Mode mode) {
-  if (!record.idle() || record.reset_of) return false;
-  const std::uint64_t seen = word.load();
+  if (!may_act_at_once(record)) return false;
+  const std::uint64_t seen = words.load(0);
   const Header found = shape.header.decode(seen);
   if (cql::verdict_on(found, mode, mn_incarnation, record, shape, rules) != cql::Verdict::held ||
-      !word.add(seen, shape.header.acquire_delta(mode), Purpose::acquire)) {
+      !words.swap(0, seen, seen + shape.header.acquire_delta(mode), Purpose::acquire)) {
     return false;
   }
   record.local.begin(cql::note_held(record, mode, found, mn_incarnation), mode, Time{});
   return true;
 }
 
-template <class Word>
-bool release_at_once(cql::Record& record, Word word, const LockShape& shape) {
-  cql::LocalLock& lock = record.local;
-  // Where somebody may be waiting elsewhere, a release reads the queue along (cql/release.cc), on every fabric.
-  const bool is_alone = lock.state == cql::LocalLock::State::held && lock.holders == 1 &&
-                        lock.first == nullptr && !lock.remote && !lock.hold.expect_waiters;
-  if (!is_alone || !record.unanswered.empty()) return false;
-  const std::uint64_t seen = word.load();
-  if (!cql::owes_nothing(lock.hold, shape.header.decode(seen)) ||
-      !word.add(seen, shape.header.release_delta(lock.hold.mode), Purpose::release)) {
-    return false;
+// Grants the lock to those whom a release owes it. False: something is left to do, for those who do not watch their entries.
+template <class Words>
+bool hand_over_at_once(Words words, const Hold& hold, const Header& found, const LockShape& shape,
+                       const cql::Rules& rules) {
+  constexpr int kLooksMax = 32;  // an entry is on its way for less than that, if its owner has a core
+  std::array<std::uint64_t, 1 + HeaderLayout::kMembersMax> queue;
+  for (int look = 0; look < kLooksMax; ++look) {
+    for (std::size_t i = 0; i < shape.queue_words(); ++i) queue[i] = words.load(i);
+    const cql::QueueView view =
+        cql::behind_release(hold, found, rules, shape, {queue.data(), shape.queue_words()});
+    if (cql::is_void(view, found)) return true;
+    const cql::Decision decision = cql::whom_to_grant(view, hold, found);
+    if (!decision.settled) {
+      relax();
+      continue;
+    }
+    const std::optional<Timestamp> behind = view.waiting_since(decision.grant_end);
+    bool all = true;
+    view.for_each([&](const cql::Waiter& w) {
+      if (w.ticket >= decision.grant_end || !w.may_be_granted()) return;
+      const std::size_t at = 1u + w.owner.value;
+      if (!w.watches() || !cql::grant_in_place(words, at, queue[at], behind)) all = false;
+    });
+    return all;
   }
-  record.held.reset();
-  lock.end();
-  return true;
+  return false;
 }
 
-// Through the endpoint of a worker.
-struct EndpointWord {
-  Endpoint& endpoint;
-  RemoteAddr at;
-  std::uint64_t load() const { return endpoint.load_at_once(at); }
-  bool add(std::uint64_t expected, std::uint64_t delta, Purpose purpose) const {
-    return endpoint.add_at_once(at, expected, delta, purpose);
-  }
+enum class Released : std::uint8_t {
+  no,  // nothing has happened
+  yes,
+  owing,  // and the record says that the lock is being handed over: that is left to do (cql/release.cc)
 };
 
-// In this process's memory.
-struct WordHere {
-  std::atomic_ref<std::uint64_t> word;
-  std::uint64_t load() const { return word.load(); }
-  bool add(std::uint64_t expected, std::uint64_t delta, Purpose /*unused*/) const {
-    return word.compare_exchange_strong(expected, expected + delta);
-  }
-};
+// `found`: by the release. `watched`: those who wait may watch their entries.
+template <class Words>
+Released release_at_once(cql::Record& record, Words words, const LockShape& shape,
+                         const cql::Rules& rules, bool watched, Header& found) {
+  cql::LocalLock& lock = record.local;
+  const bool is_alone =
+      lock.state == cql::LocalLock::State::held && lock.holders == 1 && lock.first == nullptr;
+  if (!is_alone || !record.unanswered.empty()) return Released::no;
+  const std::optional<std::uint64_t> word =
+      words.fetch_add(0, shape.header.release_delta(lock.hold.mode), Purpose::release);
+  if (!word) return Released::no;
+  found = shape.header.decode(*word);
+  record.held.reset();
+  lock.end();
+  if (cql::owes_nothing(lock.hold, found)) return Released::yes;
+  if (watched && hand_over_at_once(words, lock.hold, found, shape, rules)) return Released::yes;
+  record.handing_over += 1;
+  return Released::owing;
+}
 
 }  // namespace declock::hier

@@ -49,20 +49,25 @@ bool HierWorker::acquire_at_once(RemoteAddr addr, Mode mode, Hold& hold) {
   const std::lock_guard guard{self_.requests.mutex()};
   cql::Record& record = self_.requests.find_or_insert(addr);
   const std::uint32_t incarnation = endpoint_.incarnation(addr.mn);
-  if (!hier::acquire_at_once(record, EndpointWord{endpoint_, addr}, shape_, rules_, incarnation, mode))
+  if (!hier::acquire_at_once(record, cql::EndpointWords{endpoint_, addr}, shape_, rules_, incarnation,
+                             mode))
     return false;
   hold = record.local.hold;
   return true;
 }
 
-bool HierWorker::release_at_once(const Hold& hold) {
-  if (!is_at_once_ || self_.membership.evicted()) return false;
+Released HierWorker::release_at_once(const Hold& hold, Header& found) {
+  if (!is_at_once_ || self_.membership.evicted()) return Released::no;
   const std::lock_guard guard{self_.requests.mutex()};
   cql::Record* record = self_.requests.find(hold.lock);
-  if (record == nullptr || !hier::release_at_once(*record, EndpointWord{endpoint_, hold.lock}, shape_))
-    return false;
+  if (record == nullptr) return Released::no;
+  // Where somebody may be waiting elsewhere, a release reads the queue along (cql/release.cc), on every fabric.
+  const bool watched = endpoint_.may_watch();
+  if (!watched && (record->local.remote || record->local.hold.expect_waiters)) return Released::no;
+  const Released released = hier::release_at_once(
+      *record, cql::EndpointWords{endpoint_, hold.lock}, shape_, rules_, watched, found);
   self_.requests.reclaim(*record);
-  return true;
+  return released;
 }
 
 Task<Result<Hold>> HierWorker::lock(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object) {
@@ -100,6 +105,16 @@ Task<void> HierWorker::expire(LocalWaiter& waiter, Time deadline) {
   if (locals_.time_out(waiter)) co_return;
   co_await worker.sleep_for(kGrace);
   locals_.give_up(waiter, Errc::timed_out);
+}
+
+Task<Result<Hold>> HierWorker::lock_entered(LocalWaiter& me, Result<Place> entered) {
+  const cql::RecordUse record{self_.requests, me.addr};
+  self_.requests.change(*record, [&](const cql::Record&) {
+    me.worker = &endpoint_.worker();
+    me.thread = nullptr;
+  });
+  co_await acquire(me.addr, me.mode, me.asked.stamp, nullptr, entered);
+  co_return co_await wait(me);
 }
 
 Task<Result<Hold>> HierWorker::wait(LocalWaiter& me) {
@@ -218,7 +233,15 @@ Task<Result<Token>> HierWorker::token(Hold hold) {
 }
 
 Task<Result<void>> HierWorker::unlock(Hold hold, Op* object) {
-  if (object == nullptr && release_at_once(hold)) co_return Result<void>{};
+  Header found;
+  switch (object == nullptr ? release_at_once(hold, found) : Released::no) {
+    case Released::yes:
+      co_return Result<void>{};
+    case Released::owing:
+      co_return co_await cql_.hand_over_behind(hold, found);
+    case Released::no:
+      break;
+  }
   LocalLocks::Leave leave =
       locals_.leave(hold.lock, self_.worker, object != nullptr, endpoint_.worker().now());
   Result<void> written;

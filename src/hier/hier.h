@@ -48,6 +48,8 @@ class HierWorker {
   // `me` is the client's request, for as long as it takes.
   Task<Result<Hold>> lock(LocalWaiter& me, RemoteAddr addr, Mode mode, Op* object);
   Task<Result<Hold>> lock_until(LocalWaiter& me, RemoteAddr addr, Mode mode, Time deadline);
+  // For a thread that has entered the queue itself, as the one who asks here.
+  Task<Result<Hold>> lock_entered(LocalWaiter& me, Result<cql::CqlLock::Place> entered);
   Task<Result<Hold>> try_lock(LocalWaiter& me, RemoteAddr addr, Mode mode);
   void cancel(LocalWaiter& me) { locals_.give_up(me, Errc::cancelled); }
   Task<Result<void>> unlock(Hold hold, Op* object);
@@ -61,7 +63,7 @@ class HierWorker {
   using Entry = LocalLocks::Entry;
 
   bool acquire_at_once(RemoteAddr addr, Mode mode, Hold& hold);
-  bool release_at_once(const Hold& hold);
+  Released release_at_once(const Hold& hold, Header& found);
   LocalWaiter request(RemoteAddr addr, Mode mode, Time now) const;
   Task<Result<Hold>> wait(LocalWaiter& me);
   Task<void> acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* object,

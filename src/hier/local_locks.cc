@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "layout/entry.h"
 
 namespace declock::hier {
 namespace {
@@ -23,7 +24,11 @@ LocalLocks::LocalLocks(const Policy& policy, cql::Requests& requests, HandOverOb
 
 LocalLocks::Entry LocalLocks::enter(LocalWaiter& waiter, WorkerId worker, Time now) {
   const std::lock_guard guard{requests_.mutex()};
-  cql::Record& record = met(waiter.addr, now);
+  return enter_locked(met(waiter.addr, now), waiter, worker, now);
+}
+
+LocalLocks::Entry LocalLocks::enter_locked(cql::Record& record, LocalWaiter& waiter, WorkerId worker,
+                                           Time now) {
   LocalLock& lock = record.local;
   if (lock.state == LocalLock::State::absent || may_follow_release(lock, worker)) {
     ask(lock, waiter, waiter.mode);
@@ -63,12 +68,23 @@ LocalLocks::Entry LocalLocks::enter_held(LocalLock& lock, LocalWaiter& waiter, T
 
 std::optional<LocalLocks::Entry> LocalLocks::enter_here(LocalWaiter& waiter, Time now) {
   const std::lock_guard guard{requests_.mutex()};
-  LocalLock& lock = met(waiter.addr, now).local;
-  if (lock.state != LocalLock::State::held) return {};
+  cql::Record& record = met(waiter.addr, now);
+  const LocalLock& lock = record.local;
+  if (lock.state == LocalLock::State::absent) return {};
   // A reader that waits looks again and again for remote writers that have given up, and for the dead: with a worker.
   const bool joins = may_join(lock, waiter) && (lock.looking || !time_to_look(lock, now));
   if (waiter.mode == Mode::shared && !joins) return {};
-  return enter_held(lock, waiter, now);
+  return enter_locked(record, waiter, kNobody, now);
+}
+
+void LocalLocks::ask_here(LocalLock& lock, LocalWaiter& waiter) {
+  ask(lock, waiter, waiter.mode);
+  lock.unanswered = false;
+}
+
+void LocalLocks::acquired_here(cql::Record& record, const Hold& hold) {
+  const Leave leave = acquired_locked(record, hold, kNobody, Time{});
+  CHECK(leave.kind == Leave::Kind::nothing);  // who asked has not given up
 }
 
 // Whoever holds the lock since it was acquired at once has not looked at the time.
@@ -179,7 +195,11 @@ void LocalLocks::join_those_who_may(LocalLock& lock) {
 
 LocalLocks::Leave LocalLocks::acquired(const Hold& hold, WorkerId worker, Time now) {
   const std::lock_guard guard{requests_.mutex()};
-  cql::Record& record = record_of(hold.lock);
+  return acquired_locked(record_of(hold.lock), hold, worker, now);
+}
+
+LocalLocks::Leave LocalLocks::acquired_locked(cql::Record& record, const Hold& hold, WorkerId worker,
+                                              Time now) {
   LocalLock& lock = record.local;
   CHECK(lock.state == LocalLock::State::acquiring && lock.holders == 0);
   LocalWaiter* asker = lock.asker;

@@ -47,9 +47,13 @@ class LocalLocks {
     look_and_wait,  // queued as well, and it is this client's turn to look for remote waiters: call looked()
   };
   Entry enter(LocalWaiter& waiter, WorkerId worker, Time now);
-  // For a thread that runs no worker: joined or queued behind a hold of this CN's. Nothing: it is to come as a client of a
+  // For a thread that runs no worker: joined or queued behind others of this CN. Nothing: it is to come as a client of a
   // worker, and nothing was done.
   std::optional<Entry> enter_here(LocalWaiter& waiter, Time now);
+  // The same for one that finds nobody here and has entered the queue on the memory node; and once it was granted the lock.
+  // REQUIRES: the mutex of the requests is held.
+  static void ask_here(LocalLock& lock, LocalWaiter& waiter);
+  void acquired_here(cql::Record& record, const Hold& hold);
   // Suspends a queued client until it is granted or refused. False: it was, meanwhile.
   bool suspend(LocalWaiter& waiter, std::coroutine_handle<> coroutine);
 
@@ -128,6 +132,8 @@ class LocalLocks {
   void forget(cql::Record& record);
 
   static void ask(LocalLock& lock, LocalWaiter& waiter, Mode mode);
+  Entry enter_locked(cql::Record& record, LocalWaiter& waiter, WorkerId worker, Time now);
+  Leave acquired_locked(cql::Record& record, const Hold& hold, WorkerId worker, Time now);
   void give_up_locked(LocalWaiter& waiter, Errc why);
   static void append(LocalLock& lock, LocalWaiter& waiter);
   static void unlink(LocalLock& lock, LocalWaiter& waiter);

@@ -10,8 +10,12 @@
 //   epoch      the lock's epoch in which the request was made (H6).
 //   mode       0 shared, 1 exclusive.
 //   timestamp  when the client asked, in microseconds.
-//   worker     whom to wake inside the member, which has at most 255 workers; kNobody: whoever waited there has left the
-//              queue (cql/leave.cc).
+//   worker     whom to wake inside the member, or one of these:
+//                kWatching      whoever waits looks at this entry: it is granted the lock here, by a swap, and not by a
+//                               message. Where operations take no time.
+//                kGranted       it was. The timestamp is that of the first of those who wait behind it.
+//                kGrantedLast   the same, and nobody is known to wait behind it.
+//                kNobody        whoever waited there has left the queue (cql/leave.cc).
 //   odd        the lowest bit of the member's incarnation: who still knows only its predecessor in the slot must
 //              not send the grant there. One bit is enough where a slot is used again only after every member has
 //              acknowledged a view in which it is free: then nobody knows the member before the predecessor.
@@ -30,8 +34,11 @@
 
 namespace declock {
 
+inline constexpr WorkerId kGrantedLast{252};
+inline constexpr WorkerId kGranted{253};
+inline constexpr WorkerId kWatching{254};
 inline constexpr WorkerId kNobody{255};
-inline constexpr std::uint32_t kWorkersMax = kNobody.value;  // of a member
+inline constexpr std::uint32_t kWorkersMax = kGrantedLast.value;  // of a member
 
 struct Entry {
   std::uint32_t tag = 0;  // the ticket, or a RingTag

@@ -4,18 +4,10 @@
 #include "runtime/thread_worker.h"
 
 namespace declock {
-namespace {
 
-// What others do to a lock takes less time than to be woken.
-constexpr int kLooks = 500;
-
-}  // namespace
-
-void ThreadWait::wait() {
-  for (int i = 0; i < kLooks; ++i) {
-    if (word_.load(std::memory_order_acquire) == kWoken) return;  // pairs with wake()
-    relax();
-  }
+void ThreadWait::wait(Looking& looking) {
+  // What others do to a lock takes less time than to be woken. The load pairs with wake().
+  if (looking.look([this] { return word_.load(std::memory_order_acquire) == kWoken; })) return;
   std::uint32_t word = 0;
   if (!word_.compare_exchange_strong(word, kAsleepBit)) return;
   while (((word = word_.load()) & kAsleepBit) != 0) futex_wait(word_, word, ThreadWorker::kNever);

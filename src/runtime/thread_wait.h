@@ -4,11 +4,13 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/looking.h"
+
 namespace declock {
 
 class ThreadWait {
  public:
-  void wait();
+  void wait(Looking& looking);
   // The waiting thread may be gone with this before it returns.
   void wake();
 

@@ -138,23 +138,12 @@ Time ThreadWorker::next_deadline() const {
 // Looks for a while, then sleeps: what others do to a lock takes less time than to be woken.
 void ThreadWorker::rest() {
   const Time until = next_deadline();
-  const bool soon = until < kNever && until - now() < kNotWorthSleeping;
-  const std::uint32_t looks = std::min(looks_, looks_max());
-  for (std::uint32_t i = 0; i < looks; ++i) {
-    if (anything_to_do()) {
-      looks_ = std::min(looks_ * 2, looks_max());
-      return;
-    }
-    if (!soon) {
-      relax();
-    } else if (fire_timers()) {
-      return;
-    } else {
-      sched_yield();  // somebody polls: whoever it waits for may need this core
-    }
+  if (until < kNever && until - now() < kNotWorthSleeping) {
+    // Somebody polls: whoever it waits for may need this core.
+    while (!anything_to_do() && !fire_timers()) sched_yield();
+    return;
   }
-  looks_ = std::max(looks_ / 2, kLooksMin);
-  if (soon) return;
+  if (looking_.look([this] { return anything_to_do(); }, looks_max())) return;
   BellWord& bell = this->bell();
   bell.store(word(Bell::asleep));
   // Whoever has sent something before it could see that.

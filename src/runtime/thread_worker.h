@@ -21,6 +21,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/looking.h"
 #include "declock/task.h"
 #include "runtime/worker.h"
 
@@ -106,7 +107,7 @@ class ThreadWorker : public Worker {
   // True: awake now. False: away.
   virtual bool ring_bell() { return ring(bell()); }
   // How often to look before sleeping, at most.
-  virtual std::uint32_t looks_max() const { return 2000; }
+  virtual std::uint32_t looks_max() const { return Looking::kLooksMax; }
   BellWord& bell() { return *bell_.load(); }
   // Somebody else is about to get the bell. From now on nobody outside this process wakes this worker.
   void part_with_bell();
@@ -147,8 +148,6 @@ class ThreadWorker : public Worker {
   bool anything_to_do() const { return inbox_filled_.load() || anything_arrived() || !ready_.empty(); }
   Time next_deadline() const;
 
-  // While a worker waits it looks this often, more often if that paid lately.
-  static constexpr std::uint32_t kLooksMin = 64;
   static constexpr std::uint32_t kTurnsBetweenClocks = 32;
 
   std::atomic<BellWord*> bell_;
@@ -159,7 +158,7 @@ class ThreadWorker : public Worker {
   std::map<std::pair<std::int64_t, std::uint64_t>, Timer*> timers_;  // by when, and which
   std::uint64_t timers_armed_ = 0;
   std::uint32_t turns_ = 0;
-  std::uint32_t looks_ = 2000;
+  Looking looking_;
 
   std::mutex inbox_mutex_;
   std::vector<std::coroutine_handle<>> inbox_;  // made ready by other threads

@@ -116,6 +116,7 @@ class SimEndpoint final : public Endpoint {
   std::uint32_t worker_index() const { return worker_index_; }
   bool has_masked_compare_swap() const override { return true; }
   bool completes_at_once() const override;
+  bool may_watch() const override { return completes_at_once(); }
   std::uint64_t load_at_once(RemoteAddr addr) const override;
   bool add_at_once(RemoteAddr addr, std::uint64_t expected, std::uint64_t delta,
                    Purpose purpose) override;
