@@ -70,10 +70,11 @@ class Core {
   Result<Held> acquire(const Wanted& wanted);
   Result<void> release(const LockRef& lock, const Held& held, Lane::Write write);
   void release_behind(const LockRef& lock, const Held& held) noexcept;
-  // near.cc. A near lock is to be forgotten by the end. False, nothing: nothing was done, and it is to be done with a worker.
+  // near.cc. A near lock is to be forgotten by the end. Errc::busy, false, nothing: nothing was done, and it is to be done with a
+  // worker.
   std::unique_ptr<NearLock> near(const LockRef& lock);
   void forget(NearLock& near);
-  std::optional<Errc> lock_near(NearLock& near, Mode mode);
+  Errc lock_near(NearLock& near, Mode mode);
   bool try_near(NearLock& near, Mode mode);
   bool unlock_near(NearLock& near, Mode mode);
   // To be released with a worker.
@@ -137,9 +138,9 @@ class Core {
   static Task<void> keep_reporting(Lane& lane, Core& core);
   void start_duties(bool again);
   // near.cc
-  std::optional<Errc> queue_near(NearLock& near, Mode mode, const Header& found, cql::Verdict verdict,
+  Errc queue_near(NearLock& near, Mode mode, const Header& found, cql::Verdict verdict,
                                  std::unique_lock<ShortLock> guard);
-  std::optional<Errc> wait_here(NearLock& near, Mode mode);
+  Errc wait_here(NearLock& near, Mode mode);
   std::optional<Timestamp> waiting_behind(const NearLock& near, const Hold& hold) const;
   void note_near(NearLock& near, Mode mode, Time called, bool waited);
   bool unlock_here(NearLock& near, Mode mode, std::unique_lock<ShortLock> guard);

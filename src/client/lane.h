@@ -28,7 +28,7 @@ class Core;
 // How a lock is wanted.
 struct Wanted {
   enum class Patience : std::uint8_t { none, until, forever };
-  LockRef lock;
+  LockRef lock{};
   Mode mode = Mode::exclusive;
   Patience patience = Patience::forever;
   Time deadline{};

@@ -80,8 +80,8 @@ Held Core::take_near_locked(NearLock& near, Mode mode) {
   return {near.record.local.hold_now(), std::exchange(holds.since_ns, 0), Recorder::kOneIn};
 }
 
-std::optional<Errc> Core::lock_near(NearLock& near, Mode mode) {
-  if (standing() != Errc::ok) return {};
+Errc Core::lock_near(NearLock& near, Mode mode) {
+  if (standing() != Errc::ok) return Errc::busy;
   std::unique_lock guard{locks_->requests().mutex()};
   cql::Record& record = near.record;
   if (!hier::may_act_at_once(record)) {
@@ -111,7 +111,7 @@ bool Core::try_near(NearLock& near, Mode mode) {
 }
 
 // The fetch-and-add did not give it the lock. It enters the queue, and watches its entry for as long as that pays.
-std::optional<Errc> Core::queue_near(NearLock& near, Mode mode, const Header& found,
+Errc Core::queue_near(NearLock& near, Mode mode, const Header& found,
                                      cql::Verdict verdict, std::unique_lock<ShortLock> guard) {
   const Time called = monotonic_now();
   cql::Record& record = near.record;
@@ -172,8 +172,8 @@ std::optional<Timestamp> Core::waiting_behind(const NearLock& near, const Hold& 
 }
 
 // Another thread of this process has it, or waits for it.
-std::optional<Errc> Core::wait_here(NearLock& near, Mode mode) {
-  if (lanes_[0]->membership.evicted()) return {};
+Errc Core::wait_here(NearLock& near, Mode mode) {
+  if (lanes_[0]->membership.evicted()) return Errc::busy;
   const Time called = monotonic_now();
   hier::LocalLocks& locals = locks_->locals();
   ThreadWait wait;
@@ -183,7 +183,7 @@ std::optional<Errc> Core::wait_here(NearLock& near, Mode mode) {
                        .thread = &wait};
   using Entry = hier::LocalLocks::Entry;
   const std::optional<Entry> entry = locals.enter_here(me, called);
-  if (!entry) return {};
+  if (!entry) return Errc::busy;
   if (*entry == Entry::look_and_wait) locals.looked(me.behind, waiting_behind(near, me.behind), called);
   {
     const std::lock_guard guard{locks_->requests().mutex()};

@@ -52,7 +52,7 @@ struct SharedMutex::State {
     const std::lock_guard guard{mutex};
     lock.store(&found.emplace_back(to));
   }
-  Result<void> lock_as(Wanted wanted);
+  Errc lock_as(Wanted wanted);  // with a worker
   void keep(Mode mode, const Held& held);
   Held take(Mode mode);
   // Nobody can go on safely: whoever believes that it holds the lock does not.
@@ -85,20 +85,20 @@ void SharedMutex::State::keep(Mode mode, const Held& held) {
   shared.push_back(held);
 }
 
-Result<void> SharedMutex::State::lock_as(Wanted wanted) {
+Errc SharedMutex::State::lock_as(Wanted wanted) {
   for (;;) {  // again only if the memory node has restarted, and the name is somewhere else
     wanted.lock = ref();
     const Result<Held> held = core->acquire(wanted);
     if (held) {
       keep(wanted.mode, *held);
-      return {};
+      return Errc::ok;
     }
-    if (held.error() != Errc::mn_restarted || name.empty()) return Failure{held.error()};
+    if (held.error() != Errc::mn_restarted || name.empty()) return held.error();
     const auto again = core->named_lock(name, wanted.lock.at.mn);
     // If the lock lies where it lay, what is to be read along is what a restart has taken away.
-    if (!again || again->at == wanted.lock.at) return Failure{held.error()};
+    if (!again || again->at == wanted.lock.at) return held.error();
     set_ref(*again);
-    if (!wanted.words.empty() && !core->is_current(wanted.from)) return Failure{held.error()};
+    if (!wanted.words.empty() && !core->is_current(wanted.from)) return held.error();
   }
 }
 
@@ -132,28 +132,21 @@ Held SharedMutex::State::take(Mode mode) {
 }
 
 void SharedMutex::acquire(Mode mode, RemoteAddr from, std::span<std::uint64_t> words) {
-  Result<void> locked;
-  const std::optional<Errc> near =
-      words.empty() && state_->near ? state_->core->lock_near(*state_->near, mode) : std::nullopt;
-  if (near == Errc::ok) return;
-  if (near) {
-    locked = Failure{*near};
-  } else {
-    locked = state_->lock_as({.lock = {}, .mode = mode, .from = from, .words = words});
-  }
-  if (!locked) fail(locked.error(), state_->core->explained("declock::SharedMutex::lock"));
+  Errc error = Errc::busy;
+  if (state_->near && words.empty()) error = state_->core->lock_near(*state_->near, mode);
+  if (error == Errc::busy) error = state_->lock_as({.mode = mode, .from = from, .words = words});
+  if (error != Errc::ok) fail(error, state_->core->explained("declock::SharedMutex::lock"));
 }
 
 bool SharedMutex::acquire_if(Mode mode, bool at_once, std::chrono::nanoseconds deadline) {
   if (state_->near && state_->core->try_near(*state_->near, mode)) return true;
-  const Result<void> locked =
-      state_->lock_as({.lock = {},
-                       .mode = mode,
+  const Errc error =
+      state_->lock_as({.mode = mode,
                        .patience = at_once ? Wanted::Patience::none : Wanted::Patience::until,
                        .deadline = Time{deadline.count()}});
-  if (locked) return true;
-  if (locked.error() == Errc::busy || locked.error() == Errc::timed_out) return false;
-  fail(locked.error(), state_->core->explained("declock::SharedMutex::try_lock"));
+  if (error == Errc::busy || error == Errc::timed_out) return false;
+  if (error != Errc::ok) fail(error, state_->core->explained("declock::SharedMutex::try_lock"));
+  return true;
 }
 
 void SharedMutex::release(Mode mode) noexcept {

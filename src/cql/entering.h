@@ -18,7 +18,7 @@ inline Verdict verdict_on(const Header& found, Mode mode, std::uint32_t mn_incar
   const bool signalled = rules.abort_by_epoch && record.reset_of == Era{found.epoch, mn_incarnation};
   if (found.reset_id != ResetId{0} || signalled) return Verdict::aborted;
   // H24: the ticket is about to repeat. H10: more requests than members: an entry would hit another's.
-  if (found.end() >= shape.ticket_limit() || found.qsize >= shape.slots) return Verdict::stuck;
+  if (found.end() >= shape.ticket_limit || found.qsize >= shape.slots) return Verdict::stuck;
   return found.admits(mode) ? Verdict::held : Verdict::waits;
 }
 

@@ -142,7 +142,7 @@ Task<Result<void>> CqlLock::restore(RemoteAddr lock, Era era) {
     const Header found = read->header;
     // Somebody took over: a claimant that was removed has no role any more.
     if (found.reset_id != my_claim() || read->era() != era) co_return Result<void>{};
-    const bool wraps = found.end() >= shape_.ticket_limit();
+    const bool wraps = found.end() >= shape_.ticket_limit;
     if (wraps && !started_again) {
       const Result<void> cleared = co_await start_tickets_again(lock, era);
       if (!cleared) co_return cleared;

@@ -21,9 +21,11 @@ namespace declock::hier {
 
 // REQUIRES, for all of these: the mutex is held.
 //
-// Nobody here has to do with the lock, nor does this member have to see first that a reset is over.
+// Nobody here has to do with the lock: no client, and no coroutine, such as one that resets it. Nor is a hand-over or an answer
+// owed, nor does this member have to see first that a reset is over.
 inline bool may_act_at_once(const cql::Record& record) {
-  return record.idle() && !record.reset_of;
+  return record.local.state == cql::LocalLock::State::absent && record.users == 0 &&
+         record.handing_over == 0 && record.unanswered.empty() && !record.reset_of;
 }
 
 // Only if it is held at once; otherwise nothing has happened.

@@ -29,6 +29,7 @@
 // a reader that comes now holds at once all the same, since readers share (H28).
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstdint>
 
@@ -71,6 +72,14 @@ class HeaderLayout {
     wcnt_shift_ = reset_id_bits_ + kEpochBits;
     qsize_shift_ = wcnt_shift_ + count_bits_;
     ticket_shift_ = qsize_shift_ + count_bits_;
+    reset_id_mask_ = mask_of(reset_id_bits_);
+    count_mask_ = mask_of(count_bits_);
+    for (const Mode mode : {Mode::shared, Mode::exclusive}) {
+      const std::uint64_t writer = mode == Mode::exclusive ? std::uint64_t{1} << wcnt_shift_ : 0;
+      const std::uint64_t request = (std::uint64_t{1} << qsize_shift_) + writer;
+      acquire_delta_[index(mode)] = request;
+      release_delta_[index(mode)] = (std::uint64_t{1} << ticket_shift_) - request;
+    }
   }
 
   constexpr unsigned reset_id_bits() const { return reset_id_bits_; }
@@ -86,10 +95,10 @@ class HeaderLayout {
 
   constexpr Header decode(std::uint64_t word) const {
     Header h;
-    h.reset_id = ResetId{static_cast<std::uint16_t>(field(word, 0, reset_id_bits_))};
-    h.epoch = Epoch{static_cast<std::uint8_t>(field(word, reset_id_bits_, kEpochBits))};
-    h.wcnt = static_cast<std::uint32_t>(field(word, wcnt_shift_, count_bits_));
-    h.qsize = static_cast<std::uint32_t>(field(word, qsize_shift_, count_bits_));
+    h.reset_id = ResetId{static_cast<std::uint16_t>(word & reset_id_mask_)};
+    h.epoch = Epoch{static_cast<std::uint8_t>(word >> reset_id_bits_ & mask_of(kEpochBits))};
+    h.wcnt = static_cast<std::uint32_t>(word >> wcnt_shift_) & count_mask_;
+    h.qsize = static_cast<std::uint32_t>(word >> qsize_shift_) & count_mask_;
     h.ticket = Ticket{word >> ticket_shift_};
     return h;
   }
@@ -101,28 +110,24 @@ class HeaderLayout {
   }
 
   // qsize += 1, wcnt += exclusive
-  constexpr std::uint64_t acquire_delta(Mode mode) const {
-    return (std::uint64_t{1} << qsize_shift_) + writer(mode);
-  }
+  constexpr std::uint64_t acquire_delta(Mode mode) const { return acquire_delta_[index(mode)]; }
 
   // ticket += 1, qsize -= 1, wcnt -= exclusive; modulo 2^64 the borrows cancel out
-  constexpr std::uint64_t release_delta(Mode mode) const {
-    return (std::uint64_t{1} << ticket_shift_) - acquire_delta(mode);
-  }
+  constexpr std::uint64_t release_delta(Mode mode) const { return release_delta_[index(mode)]; }
 
  private:
-  static constexpr std::uint64_t field(std::uint64_t word, unsigned shift, unsigned bits) {
-    return (word >> shift) & ((std::uint64_t{1} << bits) - 1);
-  }
-  constexpr std::uint64_t writer(Mode mode) const {
-    return mode == Mode::exclusive ? std::uint64_t{1} << wcnt_shift_ : 0;
-  }
+  static constexpr std::uint32_t mask_of(unsigned bits) { return (std::uint32_t{1} << bits) - 1; }
+  static constexpr std::size_t index(Mode mode) { return mode == Mode::exclusive ? 1 : 0; }
 
   unsigned reset_id_bits_ = 0;
   unsigned count_bits_ = 0;
   unsigned wcnt_shift_ = 0;
   unsigned qsize_shift_ = 0;
   unsigned ticket_shift_ = 0;
+  std::uint32_t reset_id_mask_ = 0;
+  std::uint32_t count_mask_ = 0;
+  std::array<std::uint64_t, 2> acquire_delta_{};  // by mode
+  std::array<std::uint64_t, 2> release_delta_{};
 };
 
 namespace header_checks {

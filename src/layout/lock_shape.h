@@ -19,22 +19,18 @@ struct LockShape {
   HeaderLayout header;
   std::uint32_t slots;
   QueueLayout queue;
+  Ticket ticket_limit;  // from here on a reset is needed first: the ticket would repeat (H24), or the ring's version
 
   // REQUIRES: members fit the header; with owner slots there is a slot for every member.
   constexpr LockShape(unsigned members, unsigned slot_count, QueueLayout layout)
-      : header(members), slots(slot_count), queue(layout) {
+      : header(members), slots(slot_count), queue(layout), ticket_limit(header.ticket_limit()) {
     CHECK(slot_count >= 1 && (layout == QueueLayout::ring || slot_count >= members));
+    const std::uint64_t versions = std::uint64_t{0xFFFF} * slots;
+    if (queue == QueueLayout::ring && versions < ticket_limit.value) ticket_limit = Ticket{versions};
   }
 
   // Ring: how often the ring was traversed before this ticket, plus one. An entry has 16 bits for it.
   constexpr std::uint64_t ring_version(Ticket ticket) const { return ticket.value / slots + 1; }
-
-  // Tickets from here on need a reset first: the ticket would repeat (H24), or the ring's version.
-  constexpr Ticket ticket_limit() const {
-    const Ticket limit = header.ticket_limit();
-    const std::uint64_t versions = std::uint64_t{0xFFFF} * slots;
-    return queue == QueueLayout::ring && versions < limit.value ? Ticket{versions} : limit;
-  }
 
   // What a releaser reads: header and slots.
   constexpr std::uint32_t queue_words() const { return 1 + slots; }

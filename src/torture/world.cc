@@ -54,7 +54,7 @@ class World {
     if (plan.at_once) engine_.set_at_once();
     for (std::uint32_t i = 0; i < plan.locks; ++i) {
       Header header;
-      if (plan.near_wrap) header.ticket = Ticket{shape_.ticket_limit().value - 20};
+      if (plan.near_wrap) header.ticket = Ticket{shape_.ticket_limit.value - 20};
       if (plan.old_claim)
         header.reset_id = ResetId{1 << 2 | 1};  // of the first slot, as its first incarnation
       engine_.memory(work_.lock(i).mn).store(work_.lock(i).offset, shape_.header.encode(header));

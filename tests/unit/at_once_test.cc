@@ -100,23 +100,24 @@ class NearLock : public AtOnce {
         : shape(lock_shape),
           requests(node.locks.requests()),
           record(requests.keep(kLock)),
-          word{std::atomic_ref{*node.process->endpoint(0).word_at(kLock)}},
+          words{node.process->endpoint(0).word_at(kLock)},
           mn_incarnation(node.process->endpoint(0).incarnation(kLock.mn)) {}
     ~Near() { requests.keep_no_longer(record); }
     bool acquire(Mode mode, Hold& hold) {
       const std::lock_guard guard{requests.mutex()};
-      if (!acquire_at_once(record, word, shape, {}, mn_incarnation, mode)) return false;
+      if (!acquire_at_once(record, words, shape, {}, mn_incarnation, mode)) return false;
       hold = record.local.hold;
       return true;
     }
     bool release() {
       const std::lock_guard guard{requests.mutex()};
-      return release_at_once(record, word, shape);
+      Header found;
+      return release_at_once(record, words, shape, {}, true, found) == Released::yes;
     }
     const LockShape& shape;
     cql::Requests& requests;
     cql::Record& record;
-    WordHere word;
+    cql::WordsHere words;
     std::uint32_t mn_incarnation;
   };
   Near here_{nodes_[0], shape_};

@@ -234,7 +234,7 @@ TEST(Cql, AFullQueueIsResetAndNoEntryWritten) {  // H10
 
 TEST(Cql, TicketsStartAgainBeforeTheyRepeat) {  // H24
   Lab lab{2};
-  const std::uint64_t limit = lab.shape.ticket_limit().value;
+  const std::uint64_t limit = lab.shape.ticket_limit.value;
   Visit before, after;
   lab.set_header({.ticket = Ticket{limit - 1}});
   lab.engine.memory(MnId{0}).store(8, 77);  // an entry of long ago

@@ -414,7 +414,8 @@ TEST(LocalLocks, AThreadHandsTheLockOverToTheNextWithoutAWorker) {
   node.locals.looked(next.waiter.behind, std::optional<Timestamp>{}, node.now);
   EXPECT_FALSE(granted(next.waiter));
   EXPECT_TRUE(node.locals.leave_here(kLock, node.now));
-  next.wait.wait();
+  Looking looking;
+  next.wait.wait(looking);
   EXPECT_TRUE(granted(next.waiter));
   EXPECT_EQ(next.waiter.hold.local_sequence, 1u);
   EXPECT_FALSE(node.locals.leave_here(kLock, node.now)) << "nobody is next here";
