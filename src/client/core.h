@@ -138,12 +138,16 @@ class Core {
   static Task<void> keep_reporting(Lane& lane, Core& core);
   void start_duties(bool again);
   // near.cc
+  Errc lock_here(NearLock& near, Mode mode, std::unique_lock<ShortLock> guard);
+  Errc lock_found(NearLock& near, Mode mode, std::uint64_t word, Time called,
+                  std::unique_lock<ShortLock> guard);
   Errc queue_near(NearLock& near, Mode mode, const Header& found, cql::Verdict verdict,
-                                 std::unique_lock<ShortLock> guard);
+                  std::unique_lock<ShortLock> guard);
   Errc wait_here(NearLock& near, Mode mode);
   std::optional<Timestamp> waiting_behind(const NearLock& near, const Hold& hold) const;
-  void note_near(NearLock& near, Mode mode, Time called, bool waited);
   bool unlock_here(NearLock& near, Mode mode, std::unique_lock<ShortLock> guard);
+  void end_unlock(NearLock& near, const Header& found, std::unique_lock<ShortLock> guard);
+  void note_locked(NearLock& near, Mode mode, Time called, bool waited);
   void note_unlocked(NearLock& near, Mode mode);
   static Held take_near_locked(NearLock& near, Mode mode);
   void count_near();

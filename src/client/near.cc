@@ -19,8 +19,9 @@ std::unique_ptr<NearLock> Core::near(const LockRef& lock) {
   Endpoint& endpoint = lanes_[0]->endpoint;
   std::uint64_t* words = endpoint.word_at(at);
   if (words == nullptr) return {};
-  auto near = std::make_unique<NearLock>(
-      NearLock{lock, locks_->requests().keep(at), {words}, endpoint.incarnation(at.mn)});
+  cql::Requests& requests = locks_->requests();
+  cql::Record& record = requests.keep(at, lock_shape_, endpoint.incarnation(at.mn));
+  auto near = std::make_unique<NearLock>(NearLock{lock, record, {words}, requests.mutex()});
   const std::lock_guard guard{mutex_};
   near_.push_back(near.get());
   return near;
@@ -43,34 +44,27 @@ void Core::count_near() {
       NearLock::Holds& holds = near->in(mode);
       if (holds.acquired > 0) near_recorder_.acquired_at_once(near->lock, mode, holds.acquired);
       near_recorder_.released_at_once(holds.released);
+      near_operations_.add(OpKind::fetch_add, Purpose::acquire, holds.acquired);
+      near_operations_.add(OpKind::fetch_add, Purpose::release, holds.released);
       holds.acquired = holds.released = 0;
     }
   }
 }
 
-// Somebody here has it now. `called`: when, if that is timed. REQUIRES, for these three: the mutex of the requests is held.
-void Core::note_near(NearLock& near, Mode mode, Time called, bool waited) {
-  NearLock::Holds& holds = near.in(mode);
-  holds.now += 1;
-  if (called == Time{} && !waited) {
-    holds.acquired += 1;
-    return;
-  }
+// Somebody here has it now, and that is not counted beside it. `called`: when, if that is timed. REQUIRES, for these three: the
+// mutex of the requests is held.
+void Core::note_locked(NearLock& near, Mode mode, Time called, bool waited) {
+  near.in(mode).now += 1;
   Held held{near.record.local.hold_now()};
   held.hold.mode = mode;
   near_recorder_.acquired(near.lock, held, called.ns, called == Time{} ? 0 : monotonic_now().ns,
                           Recorder::kOneIn, waited);
-  holds.since_ns = held.since_ns;
+  near.in(mode).since_ns = held.since_ns;
 }
 
 void Core::note_unlocked(NearLock& near, Mode mode) {
-  NearLock::Holds& holds = near.in(mode);
-  if (holds.since_ns == 0) {
-    holds.now -= 1;
-    holds.released += 1;
-  } else {
-    near_recorder_.release_begins(near.lock, take_near_locked(near, mode), monotonic_now().ns);
-  }
+  const Held held = take_near_locked(near, mode);
+  near_recorder_.release_begins(near.lock, held, held.since_ns == 0 ? 0 : monotonic_now().ns);
 }
 
 // Somebody has it no longer, or somebody else is to release it.
@@ -80,34 +74,128 @@ Held Core::take_near_locked(NearLock& near, Mode mode) {
   return {near.record.local.hold_now(), std::exchange(holds.since_ns, 0), Recorder::kOneIn};
 }
 
+namespace {
+
+constexpr cql::Record::Folded folded_as(Mode mode) {
+  return mode == Mode::shared ? cql::Record::Folded::shared : cql::Record::Folded::exclusive;
+}
+
+}  // namespace
+
 Errc Core::lock_near(NearLock& near, Mode mode) {
+  using Folded = cql::Record::Folded;
   if (standing() != Errc::ok) return Errc::busy;
-  std::unique_lock guard{locks_->requests().mutex()};
+  std::unique_lock guard{near.mutex};
   cql::Record& record = near.record;
-  if (!hier::may_act_at_once(record)) {
+  if (record.folded != Folded::free || --near.untimed == 0) return lock_here(near, mode, std::move(guard));
+  const std::uint64_t word = near.words.add(0, lock_shape_.header.acquire_delta(mode));
+  if (!lock_shape_.surely_gives(word, mode)) {
+    record.folded = Folded::no;
+    return lock_found(near, mode, word, {}, std::move(guard));
+  }
+  record.found = word;
+  record.folded = folded_as(mode);
+  NearLock::Holds& holds = near.in(mode);
+  holds.now += 1;
+  holds.acquired += 1;
+  return Errc::ok;
+}
+
+bool Core::unlock_near(NearLock& near, Mode mode) {
+  if (standing() != Errc::ok) return false;
+  std::unique_lock guard{near.mutex};
+  NearLock::Holds& holds = near.in(mode);
+  if (holds.now == 0) return false;
+  cql::Record& record = near.record;
+  if (record.folded != folded_as(mode) || holds.since_ns != 0)
+    return unlock_here(near, mode, std::move(guard));
+  const std::uint64_t word = near.words.add(0, lock_shape_.header.release_delta(mode));
+  holds.now -= 1;
+  holds.released += 1;
+  if (lock_shape_.header.requests_in(word) == lock_shape_.header.acquire_delta(mode)) {
+    record.folded = cql::Record::Folded::free;
+  } else {
+    record.unfold();
+    end_unlock(near, lock_shape_.header.decode(word), std::move(guard));
+  }
+  return true;
+}
+
+// It is not as simple, or is to be timed.
+Errc Core::lock_here(NearLock& near, Mode mode, std::unique_lock<ShortLock> guard) {
+  near.record.unfold();
+  if (!hier::may_act_at_once(near.record)) {
     guard.unlock();
     return wait_here(near, mode);
   }
-  const std::uint64_t word =
-      *near.words.fetch_add(0, lock_shape_.header.acquire_delta(mode), Purpose::acquire);
+  Time called{};
+  if (near_recorder_.times_this_one()) called = monotonic_now();
+  near.untimed = Recorder::kOneIn;
+  const std::uint64_t word = near.words.add(0, lock_shape_.header.acquire_delta(mode));
+  return lock_found(near, mode, word, called, std::move(guard));
+}
+
+Errc Core::lock_found(NearLock& near, Mode mode, std::uint64_t word, Time called,
+                      std::unique_lock<ShortLock> guard) {
   near_operations_.add(OpKind::fetch_add, Purpose::acquire);
   const Header found = lock_shape_.header.decode(word);
   const cql::Verdict verdict =
-      cql::verdict_on(found, mode, near.mn_incarnation, record, lock_shape_, kAllRules);
+      cql::verdict_on(found, mode, near.record.of_incarnation, near.record, lock_shape_, kAllRules);
   if (verdict != cql::Verdict::held) return queue_near(near, mode, found, verdict, std::move(guard));
-  record.local.begin(cql::note_held(record, mode, found, near.mn_incarnation), mode, Time{});
-  note_near(near, mode, near_recorder_.times_this_one() ? monotonic_now() : Time{}, false);
+  near.record.hold_at_once(mode, found, near.record.of_incarnation);
+  near_recorder_.begins();
+  note_locked(near, mode, called, false);
   return Errc::ok;
 }
 
 bool Core::try_near(NearLock& near, Mode mode) {
   if (standing() != Errc::ok) return false;
-  const std::lock_guard guard{locks_->requests().mutex()};
-  if (!hier::acquire_at_once(near.record, near.words, lock_shape_, kAllRules, near.mn_incarnation, mode))
+  const std::lock_guard guard{near.mutex};
+  near.record.unfold();
+  if (!hier::acquire_at_once(near.record, near.words, lock_shape_, kAllRules,
+                             near.record.of_incarnation, mode))
     return false;
   near_operations_.add(OpKind::fetch_add, Purpose::acquire);
-  note_near(near, mode, {}, false);
+  near_recorder_.begins();
+  note_locked(near, mode, {}, false);
   return true;
+}
+
+// Others of this process hold it too, or wait for it; or it is not as simple.
+bool Core::unlock_here(NearLock& near, Mode mode, std::unique_lock<ShortLock> guard) {
+  cql::Record& record = near.record;
+  record.unfold();
+  if (hier::is_alone(record)) {
+    const std::uint64_t word =
+        near.words.add(0, lock_shape_.header.release_delta(record.local.hold.mode));
+    near_operations_.add(OpKind::fetch_add, Purpose::release);
+    note_unlocked(near, mode);
+    end_unlock(near, lock_shape_.header.decode(word), std::move(guard));
+    return true;
+  }
+  const Held held = take_near_locked(near, mode);
+  guard.unlock();
+  const Time now = monotonic_now();
+  if (!locks_->locals().leave_here(record.lock, now)) {
+    release_behind({record.lock, near.lock.table}, held);
+    return true;
+  }
+  guard.lock();
+  near_recorder_.release_begins(near.lock, held, now.ns);
+  return true;
+}
+
+// Its release has found this.
+void Core::end_unlock(NearLock& near, const Header& found, std::unique_lock<ShortLock> guard) {
+  const hier::Released released =
+      hier::end_release(near.record, near.words, lock_shape_, kAllRules, true, found);
+  if (released == hier::Released::yes) {
+    if (hier::may_act_at_once(near.record)) near.record.folded = cql::Record::Folded::free;
+    return;
+  }
+  const Hold hold = near.record.local.hold;
+  guard.unlock();
+  hand_over_behind(hold, found);
 }
 
 // The fetch-and-add did not give it the lock. It enters the queue, and watches its entry for as long as that pays.
@@ -122,13 +210,13 @@ Errc Core::queue_near(NearLock& near, Mode mode, const Header& found,
   cql::CqlLock::Place place{.found = found,
                             .held = {},
                             .aborted = verdict == cql::Verdict::aborted,
-                            .mn_incarnation = near.mn_incarnation};
+                            .mn_incarnation = record.of_incarnation};
   hier::LocalLocks& locals = locks_->locals();
   locals.ask_here(record.local, me);
   near_recorder_.begins();
-  const bool timed = near_recorder_.times_this_one();
+  const Time timed = near_recorder_.times_this_one() ? called : Time{};
   cql::Waiting waiting{
-      .key = {record.lock, {found.epoch, near.mn_incarnation}, found.end()}, .mode = mode};
+      .key = {record.lock, {found.epoch, record.of_incarnation}, found.end()}, .mode = mode};
   if (verdict == cql::Verdict::waits) {
     place.watching = &waiting;
     cql::note_waiting(record, waiting);
@@ -145,7 +233,7 @@ Errc Core::queue_near(NearLock& near, Mode mode, const Header& found,
     if (waiting.state == cql::Waiting::State::granted) {
       cql::end_wait(record, waiting);
       locals.acquired_here(record, cql::hold_of(waiting));
-      note_near(near, mode, timed ? called : Time{}, true);
+      note_locked(near, mode, timed, true);
       return Errc::ok;
     }
   }
@@ -155,7 +243,7 @@ Errc Core::queue_near(NearLock& near, Mode mode, const Header& found,
   const Result<Hold> hold = go_on(me, entered);
   guard.lock();
   if (hold) {
-    note_near(near, mode, timed ? called : Time{}, true);
+    note_locked(near, mode, timed, true);
     return Errc::ok;
   }
   near_recorder_.gave_up(near.lock, hold.error());
@@ -186,60 +274,31 @@ Errc Core::wait_here(NearLock& near, Mode mode) {
   if (!entry) return Errc::busy;
   if (*entry == Entry::look_and_wait) locals.looked(me.behind, waiting_behind(near, me.behind), called);
   {
-    const std::lock_guard guard{locks_->requests().mutex()};
+    const std::lock_guard guard{near.mutex};
     near_recorder_.begins();
   }
   // Those ahead release it, and then it is granted or refused.
   if (*entry != Entry::joined) wait.wait(looking_);
-  const std::lock_guard guard{locks_->requests().mutex()};
+  const std::lock_guard guard{near.mutex};
   if (me.error != Errc::ok) {
     near_recorder_.gave_up(near.lock, me.error);
     return me.error;
   }
-  note_near(near, mode, near_recorder_.times_this_one() ? called : Time{}, true);
+  note_locked(near, mode, near_recorder_.times_this_one() ? called : Time{}, true);
   return Errc::ok;
 }
 
-bool Core::unlock_near(NearLock& near, Mode mode) {
-  if (standing() != Errc::ok) return false;
-  std::unique_lock guard{locks_->requests().mutex()};
-  NearLock::Holds& holds = near.in(mode);
-  if (holds.now == 0) return false;
-  Header found;
-  const hier::Released released =
-      hier::release_at_once(near.record, near.words, lock_shape_, kAllRules, true, found);
-  if (released == hier::Released::no) return unlock_here(near, mode, std::move(guard));
-  near_operations_.add(OpKind::fetch_add, Purpose::release);
-  const Hold hold = near.record.local.hold;
-  note_unlocked(near, mode);
-  guard.unlock();
-  if (released == hier::Released::owing) hand_over_behind(hold, found);
-  return true;
-}
-
-// Others of this process hold it too, or wait for it.
-bool Core::unlock_here(NearLock& near, Mode mode, std::unique_lock<ShortLock> guard) {
-  const Held held = take_near_locked(near, mode);
-  guard.unlock();
-  const Time now = monotonic_now();
-  if (!locks_->locals().leave_here(near.record.lock, now)) {
-    release_behind({near.record.lock, near.lock.table}, held);
-    return true;
-  }
-  guard.lock();
-  near_recorder_.release_begins(near.lock, held, now.ns);
-  return true;
-}
-
 std::optional<Held> Core::take_near(NearLock& near, Mode mode) {
-  const std::lock_guard guard{locks_->requests().mutex()};
+  const std::lock_guard guard{near.mutex};
   if (near.in(mode).now == 0) return {};
+  near.record.unfold();
   return take_near_locked(near, mode);
 }
 
 std::optional<Hold> Core::near_hold(NearLock& near) {
-  const std::lock_guard guard{locks_->requests().mutex()};
+  const std::lock_guard guard{near.mutex};
   if (near.in(Mode::exclusive).now == 0) return {};
+  near.record.unfold();
   return near.record.local.hold_now();
 }
 

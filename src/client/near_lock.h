@@ -11,14 +11,13 @@ struct NearLock {
   LockRef lock;
   cql::Record& record;
   cql::WordsHere words;
-  std::uint32_t mn_incarnation;  // of a memory node that never restarts
-  // Under the mutex of the requests, by mode: so many clients hold it, with what the record knows as their hold.
+  ShortLock& mutex;  // of the requests; all that follows is under it
+  std::uint32_t untimed = 1;  // so many acquisitions until the next one that is timed
   struct Holds {
-    std::uint32_t now = 0;
-    std::int64_t since_ns = 0;  // when the one of them that is timed got it; 0: none is
-    // What the recorder has not been told of yet.
-    std::uint32_t acquired = 0;
+    std::uint32_t now = 0;       // so many clients hold it, with what the record knows as their hold
+    std::uint32_t acquired = 0;  // in one step, and not counted by the recorder yet
     std::uint32_t released = 0;
+    std::int64_t since_ns = 0;  // when the one of them that is timed got it; 0: none is
   };
   std::array<Holds, 2> by_mode{};
 

@@ -88,7 +88,7 @@ Task<Result<CqlLock::Place>> CqlLock::enter(RemoteAddr lock, Mode mode, Op* obje
   Place place{shape_.header.decode(count_me.old), {}, false, incarnation};
   const Verdict verdict = self_.requests.change(*record, [&](Record& r) {
     const Verdict on = verdict_on(place.found, mode, incarnation, r, shape_, options_.rules);
-    if (on == Verdict::held) place.held = note_held(r, mode, place.found, incarnation);
+    if (on == Verdict::held) place.held = r.note_held(mode, place.found, incarnation);
     return on;
   });
   if (verdict == Verdict::stuck) co_return Failure{Errc::stuck};

@@ -22,17 +22,6 @@ inline Verdict verdict_on(const Header& found, Mode mode, std::uint32_t mn_incar
   return found.admits(mode) ? Verdict::held : Verdict::waits;
 }
 
-// After the verdict `held`.
-inline Hold note_held(Record& record, Mode mode, const Header& found, std::uint32_t mn_incarnation) {
-  record.held = found.end();
-  record.era = {found.epoch, mn_incarnation};
-  return {.lock = record.lock,
-          .mode = mode,
-          .epoch = found.epoch,
-          .ticket = found.end(),
-          .mn_incarnation = mn_incarnation};
-}
-
 // ---------------------------------------------------------------- a wait; REQUIRES, for these: the same
 
 inline void note_waiting(Record& record, Waiting& waiting) {

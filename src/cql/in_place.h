@@ -43,9 +43,10 @@ struct WordsHere {
   bool swap(std::size_t i, std::uint64_t expected, std::uint64_t desired, Purpose /*unused*/) const {
     return word(i).compare_exchange_strong(expected, desired);
   }
+  std::uint64_t add(std::size_t i, std::uint64_t delta) const { return word(i).fetch_add(delta); }
   std::optional<std::uint64_t> fetch_add(std::size_t i, std::uint64_t delta,
                                          Purpose /*unused*/) const {
-    return word(i).fetch_add(delta);
+    return add(i, delta);
   }
 };
 

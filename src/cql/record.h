@@ -6,11 +6,12 @@
 #include <coroutine>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "cql/messages.h"
 #include "declock/task.h"
-#include "layout/header.h"
+#include "layout/lock_shape.h"
 #include "lock/lock.h"
 #include "runtime/thread_wait.h"
 #include "runtime/worker.h"
@@ -138,6 +139,13 @@ struct LocalLock {
 
 struct Record {
   RemoteAddr lock;
+  // What whoever locks and unlocks in one step, again and again, leaves here: all there is to know of the lock, until somebody
+  // else looks at the record and unfolds it.
+  enum class Folded : std::uint8_t { no, free, shared, exclusive };
+  Folded folded = Folded::no;
+  std::uint64_t found = 0;           // the header that whoever holds it found
+  std::uint32_t of_incarnation = 0;  // of its memory node, which never restarts
+  const LockShape* shape = nullptr;
   std::uint32_t users = 0;        // coroutines that have a reference to this
   std::uint32_t keepers = 0;      // who want it to stay, whatever it says
   std::uint32_t outstanding = 0;  // operations that were posted and may yet take effect
@@ -157,6 +165,27 @@ struct Record {
   };
   std::optional<Wraps> wraps{};
   LocalLock local{};
+
+  void unfold() {
+    const Folded as = std::exchange(folded, Folded::no);
+    if (as == Folded::no || as == Folded::free) return;
+    hold_at_once(as == Folded::shared ? Mode::shared : Mode::exclusive, shape->header.decode(found),
+                 of_incarnation);
+  }
+  // The fetch-and-add of a request has found this, and that gives the node the lock.
+  Hold note_held(Mode mode, const Header& seen, std::uint32_t incarnation) {
+    held = seen.end();
+    era = {seen.epoch, incarnation};
+    return {.lock = lock,
+            .mode = mode,
+            .epoch = seen.epoch,
+            .ticket = seen.end(),
+            .mn_incarnation = incarnation};
+  }
+  // The same where the request is that of one client.
+  void hold_at_once(Mode mode, const Header& seen, std::uint32_t incarnation) {
+    local.begin(note_held(mode, seen, incarnation), mode, Time{});
+  }
 
   // Holds the lock, or waits for it. `era` says in which life of the lock.
   bool in_queue() const {

@@ -27,11 +27,13 @@ class Requests {
     reclaim(record);
   }
 
-  // A record that stays although nobody uses it.
-  Record& keep(RemoteAddr lock) {
+  // A record that stays although nobody uses it, and may be folded.
+  Record& keep(RemoteAddr lock, const LockShape& shape, std::uint32_t mn_incarnation) {
     const std::lock_guard guard{mutex_};
     Record& record = find_or_insert(lock);
     record.keepers += 1;
+    record.shape = &shape;
+    record.of_incarnation = mn_incarnation;
     return record;
   }
   void keep_no_longer(Record& record) {
@@ -44,6 +46,7 @@ class Requests {
   template <class Fn>
   auto change(Record& record, Fn fn) {
     const std::lock_guard guard{mutex_};
+    record.unfold();
     return fn(record);
   }
   Waiting::State state_of(const Waiting& waiting) {
@@ -69,7 +72,10 @@ class Requests {
   template <class Fn>
   void for_each(Fn fn) {
     const std::lock_guard guard{mutex_};
-    records_.for_each(fn);
+    records_.for_each([&](Record& record) {
+      record.unfold();
+      fn(record);
+    });
   }
 
   // The most memory that the records took.
@@ -84,7 +90,11 @@ class Requests {
   // For those who do several things in one step.
   ShortLock& mutex() { return mutex_; }
   // REQUIRES, for these three: the mutex is held.
-  Record* find(RemoteAddr lock) { return records_.find(lock.packed()); }
+  Record* find(RemoteAddr lock) {
+    Record* record = records_.find(lock.packed());
+    if (record != nullptr) record->unfold();
+    return record;
+  }
   Record& find_or_insert(RemoteAddr lock) {
     Record* record = find(lock);
     if (record == nullptr) {

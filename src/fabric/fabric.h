@@ -94,8 +94,8 @@ struct OpCounts {
   std::array<std::array<Tally, kPurposes>, kOpKinds> by_kind_and_purpose{};
   Tally messages{};
 
-  void add(OpKind kind, Purpose purpose) {
-    by_kind_and_purpose[static_cast<std::size_t>(kind)][static_cast<std::size_t>(purpose)] += 1;
+  void add(OpKind kind, Purpose purpose, std::uint64_t n = 1) {
+    by_kind_and_purpose[static_cast<std::size_t>(kind)][static_cast<std::size_t>(purpose)] += n;
   }
   std::uint64_t of(OpKind kind) const;
   std::uint64_t of(Purpose purpose) const;

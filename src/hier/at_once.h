@@ -39,7 +39,7 @@ bool acquire_at_once(cql::Record& record, Words words, const LockShape& shape, c
       !words.swap(0, seen, seen + shape.header.acquire_delta(mode), Purpose::acquire)) {
     return false;
   }
-  record.local.begin(cql::note_held(record, mode, found, mn_incarnation), mode, Time{});
+  record.hold_at_once(mode, found, mn_incarnation);
   return true;
 }
 
@@ -77,24 +77,36 @@ enum class Released : std::uint8_t {
   owing,  // and the record says that the lock is being handed over: that is left to do (cql/release.cc)
 };
 
-// `found`: by the release. `watched`: those who wait may watch their entries.
+// Its fetch-and-add has found this. `watched`: those who wait may watch their entries.
+template <class Words>
+Released end_release(cql::Record& record, Words words, const LockShape& shape, const cql::Rules& rules,
+                     bool watched, const Header& found) {
+  record.held.reset();
+  record.local.end();
+  const Hold& hold = record.local.hold;
+  if (cql::owes_nothing(hold, found)) return Released::yes;
+  if (watched && hand_over_at_once(words, hold, found, shape, rules)) return Released::yes;
+  record.handing_over += 1;
+  return Released::owing;
+}
+
+// Nobody here holds the lock beside whoever releases it, nor waits for it, and no answer is owed.
+inline bool is_alone(const cql::Record& record) {
+  const cql::LocalLock& lock = record.local;
+  return lock.state == cql::LocalLock::State::held && lock.holders == 1 && lock.first == nullptr &&
+         record.unanswered.empty();
+}
+
+// `found`: by the release.
 template <class Words>
 Released release_at_once(cql::Record& record, Words words, const LockShape& shape,
                          const cql::Rules& rules, bool watched, Header& found) {
-  cql::LocalLock& lock = record.local;
-  const bool is_alone =
-      lock.state == cql::LocalLock::State::held && lock.holders == 1 && lock.first == nullptr;
-  if (!is_alone || !record.unanswered.empty()) return Released::no;
+  if (!is_alone(record)) return Released::no;
   const std::optional<std::uint64_t> word =
-      words.fetch_add(0, shape.header.release_delta(lock.hold.mode), Purpose::release);
+      words.fetch_add(0, shape.header.release_delta(record.local.hold.mode), Purpose::release);
   if (!word) return Released::no;
   found = shape.header.decode(*word);
-  record.held.reset();
-  lock.end();
-  if (cql::owes_nothing(lock.hold, found)) return Released::yes;
-  if (watched && hand_over_at_once(words, lock.hold, found, shape, rules)) return Released::yes;
-  record.handing_over += 1;
-  return Released::owing;
+  return end_release(record, words, shape, rules, watched, found);
 }
 
 }  // namespace declock::hier

@@ -74,6 +74,9 @@ class HeaderLayout {
     ticket_shift_ = qsize_shift_ + count_bits_;
     reset_id_mask_ = mask_of(reset_id_bits_);
     count_mask_ = mask_of(count_bits_);
+    const std::uint64_t wcnt = std::uint64_t{count_mask_} << wcnt_shift_;
+    requests_mask_ = wcnt | std::uint64_t{count_mask_} << qsize_shift_;
+    busy_mask_ = {reset_id_mask_ | wcnt, reset_id_mask_ | requests_mask_};
     for (const Mode mode : {Mode::shared, Mode::exclusive}) {
       const std::uint64_t writer = mode == Mode::exclusive ? std::uint64_t{1} << wcnt_shift_ : 0;
       const std::uint64_t request = (std::uint64_t{1} << qsize_shift_) + writer;
@@ -112,6 +115,13 @@ class HeaderLayout {
   // qsize += 1, wcnt += exclusive
   constexpr std::uint64_t acquire_delta(Mode mode) const { return acquire_delta_[index(mode)]; }
 
+  // The counts of a word, as they are in `acquire_delta` of a request that is alone.
+  constexpr std::uint64_t requests_in(std::uint64_t word) const { return word & requests_mask_; }
+  // Nobody resets the lock, and it admits this mode.
+  constexpr bool admits(std::uint64_t word, Mode mode) const {
+    return (word & busy_mask_[index(mode)]) == 0;
+  }
+
   // ticket += 1, qsize -= 1, wcnt -= exclusive; modulo 2^64 the borrows cancel out
   constexpr std::uint64_t release_delta(Mode mode) const { return release_delta_[index(mode)]; }
 
@@ -126,7 +136,9 @@ class HeaderLayout {
   unsigned ticket_shift_ = 0;
   std::uint32_t reset_id_mask_ = 0;
   std::uint32_t count_mask_ = 0;
-  std::array<std::uint64_t, 2> acquire_delta_{};  // by mode
+  std::uint64_t requests_mask_ = 0;
+  std::array<std::uint64_t, 2> busy_mask_{};  // by mode
+  std::array<std::uint64_t, 2> acquire_delta_{};
   std::array<std::uint64_t, 2> release_delta_{};
 };
 

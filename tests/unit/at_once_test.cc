@@ -99,7 +99,7 @@ class NearLock : public AtOnce {
     Near(Node& node, const LockShape& lock_shape)
         : shape(lock_shape),
           requests(node.locks.requests()),
-          record(requests.keep(kLock)),
+          record(requests.keep(kLock, lock_shape, 1)),
           words{node.process->endpoint(0).word_at(kLock)},
           mn_incarnation(node.process->endpoint(0).incarnation(kLock.mn)) {}
     ~Near() { requests.keep_no_longer(record); }
