@@ -60,7 +60,7 @@ struct TableStats {
   std::uint64_t timed_out = 0;
   std::uint64_t cancelled = 0;
   std::uint64_t failed = 0;  // any other error, of acquisitions and releases
-  // Acquisitions that are over at once, without sleeping, are timed one in sixteen, at random, and count sixteen times here;
+  // Acquisitions that are over at once, without sleeping, are timed one in 64, at random, and count 64 times here;
   // all others are timed.
   Latency wait{};  // from the call to the lock
   Latency hold{};  // from the lock to its release

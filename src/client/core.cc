@@ -72,6 +72,7 @@ Core::Core(Target target, std::unique_ptr<member::Node> node)
       std::make_unique<hier::Node>(lock_shape_, policy_of(target_.options),
                                    cql::Options{.patience = kLockPatience, .outlives_restarts = false},
                                    stations_of(*node_, workers));
+  near_.emplace(*this, *locks_, lock_shape_, node_->membership(0));
   for (std::uint32_t i = 0; i < workers; ++i) {
     lanes_.push_back(std::make_unique<Lane>(*this, i, *node_, locks_->worker(i)));
   }
@@ -299,6 +300,32 @@ Result<void> Core::release(const LockRef& lock, const Held& held, Lane::Write wr
   const Result<void> released = run([&](Lane& lane) { return Lane::release(lane, lock, held, write); });
   if (bad != Errc::ok) return Failure{bad};
   return released;
+}
+
+std::unique_ptr<NearLock> Core::near(const LockRef& lock) {
+  const RemoteAddr at{lock.at.mn, lock.at.offset};
+  if (check(lock) != Errc::ok || !is_current(lock.at) || is_tracing()) return {};
+  Endpoint& endpoint = lanes_[0]->endpoint;
+  std::uint64_t* words = endpoint.word_at(at);
+  if (words == nullptr) return {};
+  auto near = std::make_unique<NearLock>(*near_, lock, words, endpoint.incarnation(at.mn));
+  const std::lock_guard guard{mutex_};
+  near_locks_.push_back(near.get());
+  return near;
+}
+
+void Core::forget(NearLock& near) {
+  if (is_closed()) return;
+  near.forget();
+  const std::lock_guard guard{mutex_};
+  std::erase(near_locks_, &near);
+}
+
+// Whoever reads what was counted wants all of it.
+void Core::count_near() {
+  const std::lock_guard guard{mutex_};
+  const std::lock_guard requests{locks_->requests().mutex()};
+  for (NearLock* near : near_locks_) near->count();
 }
 
 // Nobody waits for what it begins.

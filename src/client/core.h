@@ -70,17 +70,13 @@ class Core {
   Result<Held> acquire(const Wanted& wanted);
   Result<void> release(const LockRef& lock, const Held& held, Lane::Write write);
   void release_behind(const LockRef& lock, const Held& held) noexcept;
-  // near.cc. A near lock is to be forgotten by the end. Errc::busy, false, nothing: nothing was done, and it is to be done with a
-  // worker.
+  // Null: its words are not in this process's memory, or it is to be traced. To be forgotten in the end.
   std::unique_ptr<NearLock> near(const LockRef& lock);
   void forget(NearLock& near);
-  Errc lock_near(NearLock& near, Mode mode);
-  bool try_near(NearLock& near, Mode mode);
-  bool unlock_near(NearLock& near, Mode mode);
-  // To be released with a worker.
-  std::optional<Held> take_near(NearLock& near, Mode mode);
-  // Of whoever has it exclusively.
-  std::optional<Hold> near_hold(NearLock& near);
+  // For a thread that has entered the queue of a lock itself, as the one who asks here; and one that has released a lock, and
+  // owes it to others.
+  Result<Hold> go_on(hier::LocalWaiter& me, const Result<cql::CqlLock::Place>& entered);
+  void hand_over_behind(const Hold& hold, const Header& found);
   Result<void> read(RemoteAddr from, std::span<std::uint64_t> words);
   Result<void> write(RemoteAddr to, std::span<const std::uint64_t> words);
   Result<Token> token(const Hold& hold);
@@ -137,23 +133,7 @@ class Core {
 
   static Task<void> keep_reporting(Lane& lane, Core& core);
   void start_duties(bool again);
-  // near.cc
-  Errc lock_here(NearLock& near, Mode mode, std::unique_lock<ShortLock> guard);
-  Errc lock_found(NearLock& near, Mode mode, std::uint64_t word, Time called,
-                  std::unique_lock<ShortLock> guard);
-  Errc queue_near(NearLock& near, Mode mode, const Header& found, cql::Verdict verdict,
-                  std::unique_lock<ShortLock> guard);
-  Errc wait_here(NearLock& near, Mode mode);
-  std::optional<Timestamp> waiting_behind(const NearLock& near, const Hold& hold) const;
-  bool unlock_here(NearLock& near, Mode mode, std::unique_lock<ShortLock> guard);
-  void end_unlock(NearLock& near, const Header& found, std::unique_lock<ShortLock> guard);
-  void note_locked(NearLock& near, Mode mode, Time called, bool waited);
-  void note_unlocked(NearLock& near, Mode mode);
-  static Held take_near_locked(NearLock& near, Mode mode);
   void count_near();
-  Result<Hold> go_on(hier::LocalWaiter& me, const Result<cql::CqlLock::Place>& entered);
-  void hand_over_behind(const Hold& hold, const Header& found);
-
   Result<void, Error> mean_only(const member::Node::Memory& memory);
   void look_at_view();
   void fill_report();
@@ -169,7 +149,7 @@ class Core {
   template <class Fn>
   void for_each_recorder(Fn fn) const {
     for (const auto& lane : lanes_) fn(lane->recorder);
-    fn(near_recorder_);
+    fn(near_->recorder);
   }
 
   Target target_;
@@ -179,10 +159,7 @@ class Core {
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::atomic<Standing> standing_{Standing::open};
   std::atomic<bool> was_evicted_{false};  // when it was closed
-  // Of near locks. Written under the mutex of the requests.
-  Recorder near_recorder_;
-  OpCounts near_operations_;
-  Looking looking_;
+  std::optional<NearLocks> near_;
   std::unique_ptr<TraceLog> trace_;
   std::mutex metrics_mutex_;
   std::unique_ptr<metrics::Exporter> metrics_;
@@ -192,7 +169,7 @@ class Core {
   Tally removals_;
 
   std::mutex mutex_;                            // of what follows
-  std::vector<NearLock*> near_;
+  std::vector<NearLock*> near_locks_;
   std::vector<Table> tables_;                   // by number
   std::map<std::uint64_t, std::string> names_;  // of locks, by packed address
   std::optional<Error> first_release_error_;

@@ -26,23 +26,40 @@ Recorder::Table& Recorder::new_table(std::atomic<Table*>& at) {
 
 void Recorder::acquired(const LockRef& lock, Held& held, std::int64_t called_ns, std::int64_t now_ns,
                         std::uint32_t counts, bool waited) {
-  waited_.add();
-  acquired_.add();
-  Table& t = table(lock);
-  (held.hold.mode == Mode::shared ? t.acquired_shared : t.acquired_exclusive).add();
-  if (waited) (held.hold.local_sequence > 0 ? local_ : remote_).add();
-  Place* hot = place(lock);
-  if (hot != nullptr) {
-    hot->acquired.add();
-    if (waited) hot->waited.add();
-  }
+  const bool is_local = held.hold.local_sequence > 0;
+  acquired_often(lock, held.hold.mode, waited ? 0 : 1, waited && is_local ? 1 : 0,
+                 waited && !is_local ? 1 : 0);
+  if (!waited) waited_.add();  // it has begun all the same
   if (called_ns == 0) return;
-  t.wait.add(now_ns - called_ns, counts);
+  time(lock, held, called_ns, now_ns, counts, waited);
+  if (trace_ != nullptr) trace_->acquired(lock, held, called_ns);
+}
+
+void Recorder::acquired_often(const LockRef& lock, Mode mode, std::uint64_t at_once,
+                              std::uint64_t here, std::uint64_t elsewhere) {
+  const std::uint64_t waited = here + elsewhere;
+  const std::uint64_t all = at_once + waited;
+  if (all == 0) return;
+  waited_.add(waited);
+  acquired_.add(all);
+  local_.add(here);
+  remote_.add(elsewhere);
+  Table& t = table(lock);
+  (mode == Mode::shared ? t.acquired_shared : t.acquired_exclusive).add(all);
+  Place* hot = place(lock);
+  if (hot == nullptr) return;
+  hot->acquired.add(all);
+  hot->waited.add(waited);
+}
+
+void Recorder::time(const LockRef& lock, Held& held, std::int64_t called_ns, std::int64_t now_ns,
+                    std::uint32_t counts, bool waited) {
+  table(lock).wait.add(now_ns - called_ns, counts);
+  Place* hot = place(lock);
   if (hot != nullptr && waited)
     hot->wait_ns.add(static_cast<std::uint64_t>(now_ns - called_ns) * counts);
   held.since_ns = now_ns;
   held.counts = counts;
-  if (trace_ != nullptr) trace_->acquired(lock, held, called_ns);
 }
 
 void Recorder::gave_up(const LockRef& lock, Errc why) {
@@ -62,13 +79,15 @@ void Recorder::gave_up(const LockRef& lock, Errc why) {
 
 void Recorder::release_begins(const LockRef& lock, const Held& held, std::int64_t now_ns) {
   released_.add();
-  if (held.since_ns == 0) return;
-  table(lock).hold.add(now_ns - held.since_ns, held.counts);
+  if (held.since_ns != 0) held_for(lock, now_ns - held.since_ns, held.counts);
+}
+
+void Recorder::held_for(const LockRef& lock, std::int64_t ns, std::uint32_t counts) {
+  table(lock).hold.add(ns, counts);
   Place* hot = place(lock);
-  if (hot != nullptr) {
-    hot->held.add(held.counts);
-    hot->hold_ns.add(static_cast<std::uint64_t>(now_ns - held.since_ns) * held.counts);
-  }
+  if (hot == nullptr) return;
+  hot->held.add(counts);
+  hot->hold_ns.add(static_cast<std::uint64_t>(ns) * counts);
 }
 
 void Recorder::release_ends(const LockRef& lock, const Held& held, std::int64_t began_ns,

@@ -21,35 +21,29 @@ class Recorder {
  public:
   static constexpr std::uint32_t kTables = 64;  // what has a higher number is counted with the last
   static constexpr std::uint32_t kOneIn =
-      16;  // acquisitions that are over at once are timed, on the average
+      64;  // acquisitions that are over at once are timed, on the average
 
   void trace(TraceLog* log) { trace_ = log; }
 
-  // Before an acquisition that may be over at once: is it to be timed?
-  bool times_this_one() {
-    if (trace_ != nullptr) return true;
-    if (untimed_ > 0) {
-      untimed_ -= 1;
-      return false;
-    }
-    // At random: a program that uses two locks in turn has both of them timed.
+  // So many acquisitions until the next that is to be timed, where not all are.
+  std::uint32_t until_timed() {
+    // At random: what a program does in turn is all timed at times.
     random_ = random_ * 6364136223846793005 + 1442695040888963407;
-    untimed_ = static_cast<std::uint32_t>((random_ >> 33) % (2 * kOneIn - 1));
-    return true;
+    return static_cast<std::uint32_t>(1 + (random_ >> 33) % (2 * kOneIn - 1));
   }
 
   void begins() { waiting_.add(); }
   // `called`: when it was asked for; 0: not timed. `counts`: for so many acquisitions.
   void acquired(const LockRef& lock, Held& held, std::int64_t called_ns, std::int64_t now_ns,
                 std::uint32_t counts, bool waited);
-  // So many that did not wait, and are not timed.
-  void acquired_at_once(const LockRef& lock, Mode mode, std::uint64_t n) {
-    acquired_.add(n);
-    Table& t = table(lock);
-    (mode == Mode::shared ? t.acquired_shared : t.acquired_exclusive).add(n);
-    if (Place* hot = place(lock)) hot->acquired.add(n);
-  }
-  void released_at_once(std::uint64_t n) { released_.add(n); }
+  // Acquisitions that are not timed: so many that did not wait, that waited for others of this process, and for others elsewhere.
+  void acquired_often(const LockRef& lock, Mode mode, std::uint64_t at_once, std::uint64_t here,
+                      std::uint64_t elsewhere);
+  void released_often(std::uint64_t n) { released_.add(n); }
+  // The times of one.
+  void time(const LockRef& lock, Held& held, std::int64_t called_ns, std::int64_t now_ns,
+            std::uint32_t counts, bool waited);
+  void held_for(const LockRef& lock, std::int64_t ns, std::uint32_t counts);
   void gave_up(const LockRef& lock, Errc why);
   void release_begins(const LockRef& lock, const Held& held, std::int64_t now_ns);
   void release_ends(const LockRef& lock, const Held& held, std::int64_t began_ns, std::int64_t now_ns,
@@ -115,7 +109,6 @@ class Recorder {
   }
 
   TraceLog* trace_ = nullptr;
-  std::uint32_t untimed_ = 0;  // so many before the next that is
   std::uint64_t random_ = 0;
   Tally waiting_;
   Tally waited_;

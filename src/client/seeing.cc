@@ -31,7 +31,7 @@ Stats Core::stats() {
     for (const Table& table : tables_) stats.tables.push_back({.table = table.name});
   }
   for_each_recorder([&](const Recorder& recorder) { recorder.add_to(stats); });
-  OpCounts operations = near_operations_;
+  OpCounts operations = near_->operations;
   for (const auto& lane : lanes_) {
     operations += lane->endpoint.counts();
     const cql::ResetCounts& resets = lane->locks.cql().resets();

@@ -123,7 +123,7 @@ Held SharedMutex::State::take(Mode mode) {
       return held;
     }
   }
-  const std::optional<Held> held = near ? core->take_near(*near, mode) : std::nullopt;
+  const std::optional<Held> held = near ? near->take(mode) : std::nullopt;
   if (!held) {
     misused(mode == Mode::exclusive ? "was unlocked, but nobody holds it exclusively"
                                     : "was unlocked, but nobody holds it shared");
@@ -133,13 +133,13 @@ Held SharedMutex::State::take(Mode mode) {
 
 void SharedMutex::acquire(Mode mode, RemoteAddr from, std::span<std::uint64_t> words) {
   Errc error = Errc::busy;
-  if (state_->near && words.empty()) error = state_->core->lock_near(*state_->near, mode);
+  if (state_->near && words.empty()) error = state_->near->lock(mode);
   if (error == Errc::busy) error = state_->lock_as({.mode = mode, .from = from, .words = words});
   if (error != Errc::ok) fail(error, state_->core->explained("declock::SharedMutex::lock"));
 }
 
 bool SharedMutex::acquire_if(Mode mode, bool at_once, std::chrono::nanoseconds deadline) {
-  if (state_->near && state_->core->try_near(*state_->near, mode)) return true;
+  if (state_->near && state_->near->try_lock(mode)) return true;
   const Errc error =
       state_->lock_as({.mode = mode,
                        .patience = at_once ? Wanted::Patience::none : Wanted::Patience::until,
@@ -150,7 +150,7 @@ bool SharedMutex::acquire_if(Mode mode, bool at_once, std::chrono::nanoseconds d
 }
 
 void SharedMutex::release(Mode mode) noexcept {
-  if (state_->near && state_->core->unlock_near(*state_->near, mode)) return;
+  if (state_->near && state_->near->unlock(mode)) return;
   const Held held = state_->take(mode);
   state_->core->release_behind({held.hold.lock, state_->ref().table}, held);
 }
@@ -164,7 +164,7 @@ Result<void> SharedMutex::release_checked(Mode mode, RemoteAddr to,
 Token SharedMutex::token() {
   std::optional<Hold> hold;
   if (state_->exclusive.hold.mn_incarnation != 0) hold = state_->exclusive.hold;
-  if (!hold && state_->near) hold = state_->core->near_hold(*state_->near);
+  if (!hold && state_->near) hold = state_->near->hold();
   if (!hold) state_->misused("was asked for a token, but nobody holds it exclusively");
   const Result<Token> token = state_->core->token(*hold);
   if (!token) fail(token.error(), state_->core->explained("declock::SharedMutex::token"));

@@ -201,8 +201,9 @@ Task<Result<void>> CqlLock::announce(Record& record, Waiting& waiting, Timestamp
     if (!posted || first == asleep) co_return posted;
   }
   Op swap = Op::compare_swap(at, first, asleep, Purpose::acquire);
+  if (!options_.rules.sleeps_by_swap) swap = Op::write(at, {&asleep, 1}, Purpose::acquire);
   const Result<void> posted = co_await endpoint_.post(swap);
-  if (!posted || swap.old == swap.expected) co_return posted;
+  if (!posted || swap.old == swap.expected || !options_.rules.sleeps_by_swap) co_return posted;
   self_.requests.change(record, [&](const Record&) {
     note_granted(waiting, decode_entry(swap.old), endpoint_.worker().now());
   });

@@ -64,6 +64,12 @@ struct Claim {
 
 // ---------------------------------------------------------------- the clients of the node
 
+// Of clients that hold a lock, for whoever wants to know; under the mutex of the requests.
+struct HoldCounts {
+  std::uint32_t now = 0;
+  std::uint32_t handed = 0;  // that were granted it by another client of the node
+};
+
 // A client that waits; lives in its coroutine's frame, or on its thread's stack.
 struct LocalWaiter {
   RemoteAddr addr{};
@@ -72,6 +78,7 @@ struct LocalWaiter {
   Worker* worker = nullptr;  // resumes it
   std::coroutine_handle<> coroutine{};
   ThreadWait* thread = nullptr;  // of a thread that runs no worker: it is woken instead
+  HoldCounts* counts = nullptr;  // one more, once it is granted
   Op* object = nullptr;          // to be read along, should somebody acquire the CQL lock for it
   bool may_give_up = false;
   bool waiting = false;   // neither granted nor refused

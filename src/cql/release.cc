@@ -187,11 +187,12 @@ void CqlLock::send_grant(const GrantKey& key, Waiter to, const QueueView& view,
     const std::uint64_t entry = view.word_of(to);
     const EndpointWords words{endpoint_, key.lock};
     const std::size_t at = 1u + to.owner.value;
-    if (grant_in_place(words, at, entry, behind)) return;
+    if (grant_in_place(words, at, entry, behind) || !options_.rules.late_grants_are_sent) return;
     const Entry now = decode_entry(words.load(at));
-    if (now.tag != decode_entry(entry).tag || now.epoch != key.era.epoch) return;  // it waits no more
     to.worker = now.worker;
-    if (!to.may_be_granted()) return;
+    const bool waits = now.tag == decode_entry(entry).tag && now.epoch == key.era.epoch &&
+                       to.may_be_granted() && !to.watches();
+    if (!waits) return;  // any more; or this member is removed, and changes nothing
   }
   const member::Member* owner = owner_of(to);
   if (owner == nullptr) return;  // removed; a reset follows

@@ -34,6 +34,11 @@ struct Rules {
   bool restart_voids_holds = true;
   bool no_local_grants_in_reset = true;
   bool grants_name_incarnations = true;
+  // Of locks in memory that operations reach at once:
+  bool sleeps_by_swap = true;
+  bool late_grants_are_sent = true;
+  bool at_once_owes = true;
+  bool at_once_answers = true;
   // What mends a lost message. It hides the want of other rules, and is left out together with them:
   bool ask_again = true;
   bool first_takes_turn = true;

@@ -24,12 +24,17 @@ class Narrator {
     return fmt::format("ticket {}, qsize {}, wcnt {}", h.ticket.value, h.qsize, h.wcnt);
   }
 
+  static std::string_view state_of(WorkerId worker) {
+    if (worker == kWatching) return ", watching";
+    return worker == kGranted || worker == kGrantedLast ? ", granted" : "";
+  }
+
   std::string entry(std::uint64_t word) const {
     const Entry e = decode_entry(word);
     if (word == 0) return "nothing";
     if (!decodes_) return fmt::format("{:#x}", word);
     if (shape_->queue == QueueLayout::owner)
-      return fmt::format("ticket {} {}", e.tag, mode_name(e.mode));
+      return fmt::format("ticket {} {}{}", e.tag, mode_name(e.mode), state_of(e.worker));
     const RingTag tag = RingTag::unpack(e.tag);
     return fmt::format("version {} client {} {}", tag.version - 1, tag.owner.value, mode_name(e.mode));
   }
@@ -42,7 +47,8 @@ class Narrator {
 
   // A word of the lock or of the object.
   std::string word_at(const sim::Flight::Step& step, std::uint64_t word) const {
-    return step.purpose == Purpose::data ? fmt::to_string(word) : entry(word);
+    if (step.purpose == Purpose::data) return fmt::to_string(word);
+    return step.addr.offset == 0 ? header(word) : entry(word);
   }
 
   static std::string_view name(const sim::Flight::Step& step) {
@@ -73,8 +79,8 @@ class Narrator {
       const bool hit = ((now ^ step.expected) & step.compare_mask) == 0;
       then = hit ? (now & ~step.swap_mask) | (step.operand & step.swap_mask) : now;
     }
-    return fmt::format("{} {} takes effect: {} -> {}", to_string(step.purpose), name(step), header(now),
-                       header(then));
+    return fmt::format("{} {} takes effect: {} -> {}", to_string(step.purpose), name(step),
+                       word_at(step, now), word_at(step, then));
   }
 
   std::string posted(const sim::Flight& flight) const {
@@ -110,7 +116,7 @@ class Narrator {
       } else if (step.kind == OpKind::write) {
         text += "WRITE completes";
       } else {
-        text += fmt::format("{} returns {}", name(step), header(step.old));
+        text += fmt::format("{} returns {}", name(step), word_at(step, step.old));
       }
     }
     return text;

@@ -64,7 +64,8 @@ bool hand_over_at_once(Words words, const Hold& hold, const Header& found, const
     view.for_each([&](const cql::Waiter& w) {
       if (w.ticket >= decision.grant_end || !w.may_be_granted()) return;
       const std::size_t at = 1u + w.owner.value;
-      if (!w.watches() || !cql::grant_in_place(words, at, queue[at], behind)) all = false;
+      const bool granted = w.watches() && cql::grant_in_place(words, at, queue[at], behind);
+      if (!granted && (!w.watches() || rules.late_grants_are_sent)) all = false;
     });
     return all;
   }
@@ -84,24 +85,24 @@ Released end_release(cql::Record& record, Words words, const LockShape& shape, c
   record.held.reset();
   record.local.end();
   const Hold& hold = record.local.hold;
-  if (cql::owes_nothing(hold, found)) return Released::yes;
+  if (cql::owes_nothing(hold, found) || !rules.at_once_owes) return Released::yes;
   if (watched && hand_over_at_once(words, hold, found, shape, rules)) return Released::yes;
   record.handing_over += 1;
   return Released::owing;
 }
 
 // Nobody here holds the lock beside whoever releases it, nor waits for it, and no answer is owed.
-inline bool is_alone(const cql::Record& record) {
+inline bool is_alone(const cql::Record& record, const cql::Rules& rules) {
   const cql::LocalLock& lock = record.local;
   return lock.state == cql::LocalLock::State::held && lock.holders == 1 && lock.first == nullptr &&
-         record.unanswered.empty();
+         (record.unanswered.empty() || !rules.at_once_answers);
 }
 
 // `found`: by the release.
 template <class Words>
 Released release_at_once(cql::Record& record, Words words, const LockShape& shape,
                          const cql::Rules& rules, bool watched, Header& found) {
-  if (!is_alone(record)) return Released::no;
+  if (!is_alone(record, rules)) return Released::no;
   const std::optional<std::uint64_t> word =
       words.fetch_add(0, shape.header.release_delta(record.local.hold.mode), Purpose::release);
   if (!word) return Released::no;

@@ -66,10 +66,10 @@ LocalLocks::Entry LocalLocks::enter_held(LocalLock& lock, LocalWaiter& waiter, T
   return Entry::look_and_wait;
 }
 
-std::optional<LocalLocks::Entry> LocalLocks::enter_here(LocalWaiter& waiter, Time now) {
-  const std::lock_guard guard{requests_.mutex()};
-  cql::Record& record = met(waiter.addr, now);
-  const LocalLock& lock = record.local;
+std::optional<LocalLocks::Entry> LocalLocks::enter_here(cql::Record& record, LocalWaiter& waiter,
+                                                        Time now) {
+  LocalLock& lock = record.local;
+  if (lock.looked == Time{}) lock.looked = now;
   if (lock.state == LocalLock::State::absent) return {};
   // A reader that waits looks again and again for remote writers that have given up, and for the dead: with a worker.
   const bool joins = may_join(lock, waiter) && (lock.looking || !time_to_look(lock, now));
@@ -169,12 +169,21 @@ void LocalLocks::looked(const Hold& behind, const Result<std::optional<Timestamp
   cql::Record* record = requests_.find(behind.lock);
   // Released meanwhile: what was seen is void.
   if (record == nullptr || !record->local.looking || !is_same(record->local.hold, behind)) return;
-  LocalLock& lock = record->local;
+  if (seen) return looked_here(*record, *seen, now);
+  end_look(record->local, now);
+  join_those_who_may(record->local);
+}
+
+void LocalLocks::end_look(LocalLock& lock, Time now) {
   lock.looking = false;
   lock.joins = 0;
   lock.looked = now;
-  const std::optional<Timestamp> remote = seen ? *seen : std::nullopt;
-  if (seen && !remote) lock.remote.reset();  // whoever was known to wait has given up, or died
+}
+
+void LocalLocks::looked_here(cql::Record& record, const std::optional<Timestamp>& remote, Time now) {
+  LocalLock& lock = record.local;
+  end_look(lock, now);
+  if (!remote) lock.remote.reset();  // whoever was known to wait has given up, or died
   if (remote && !lock.remote) lock.remote = {*remote, now};
   // One who asked earlier, but it has been known for as long that somebody waits.
   if (remote && is_earlier(*remote, lock.remote->asked)) lock.remote->asked = *remote;
@@ -314,12 +323,11 @@ LocalLocks::Leave LocalLocks::leave(RemoteAddr addr, WorkerId worker, bool unwri
   return leave_locked(record, worker, unwritten, now);
 }
 
-bool LocalLocks::leave_here(RemoteAddr addr, Time now) {
-  const std::lock_guard guard{requests_.mutex()};
-  cql::Record& record = met(addr, now);
-  const std::uint32_t holders = record.local.holders;
-  const Time since = record.local.since;
-  if (holders <= 1 && !choose(record.local).stays) return false;
+bool LocalLocks::leave_here(cql::Record& record, Time now) {
+  const LocalLock& lock = record.local;
+  const std::uint32_t holders = lock.holders;
+  const Time since = lock.since;
+  if (holders <= 1 && !choose(lock).stays) return false;
   const Leave leave = leave_locked(record, WorkerId{}, false, now);
   CHECK(leave.kind == Leave::Kind::nothing);
   note_section(holders, since, now);  // afterwards: whom to choose depends on it
@@ -327,7 +335,7 @@ bool LocalLocks::leave_here(RemoteAddr addr, Time now) {
 }
 
 void LocalLocks::note_section(std::uint32_t holders, Time since, Time now) {
-  if (holders == 1) section_ = Duration{(15 * section_.ns + (now - since).ns) / 16};
+  if (holders == 1 && since != Time{}) section_ = Duration{(15 * section_.ns + (now - since).ns) / 16};
 }
 
 LocalLocks::Leave LocalLocks::leave_locked(cql::Record& record, WorkerId worker, bool unwritten,
@@ -398,6 +406,10 @@ void LocalLocks::grant(LocalWaiter& waiter, const LocalLock& lock, bool object_r
   waiter.hold = lock.hold;
   waiter.hold.local_sequence = lock.in_a_row;
   waiter.hold.object_read = object_read;
+  if (waiter.counts != nullptr) {
+    waiter.counts->now += 1;
+    waiter.counts->handed += 1;
+  }
   resume(waiter);
 }
 

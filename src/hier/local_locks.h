@@ -47,13 +47,16 @@ class LocalLocks {
     look_and_wait,  // queued as well, and it is this client's turn to look for remote waiters: call looked()
   };
   Entry enter(LocalWaiter& waiter, WorkerId worker, Time now);
-  // For a thread that runs no worker: joined or queued behind others of this CN. Nothing: it is to come as a client of a
-  // worker, and nothing was done.
-  std::optional<Entry> enter_here(LocalWaiter& waiter, Time now);
-  // The same for one that finds nobody here and has entered the queue on the memory node; and once it was granted the lock.
-  // REQUIRES: the mutex of the requests is held.
+  // For a thread that runs no worker; the mutex of the requests must be held.
+  //
+  // Joined or queued behind others of this CN. Nothing: it is to come as a client of a worker, and nothing was done.
+  std::optional<Entry> enter_here(cql::Record& record, LocalWaiter& waiter, Time now);
+  void looked_here(cql::Record& record, const std::optional<Timestamp>& remote, Time now);
+  // It finds nobody here, and has entered the queue on the memory node; then it is granted the lock.
   static void ask_here(LocalLock& lock, LocalWaiter& waiter);
   void acquired_here(cql::Record& record, const Hold& hold);
+  // `now`: 0 if nobody has looked at the time. False: the CQL lock is to be released, and nothing was done.
+  bool leave_here(cql::Record& record, Time now);
   // Suspends a queued client until it is granted or refused. False: it was, meanwhile.
   bool suspend(LocalWaiter& waiter, std::coroutine_handle<> coroutine);
 
@@ -114,9 +117,6 @@ class LocalLocks {
   // complete before a local client, which uses another queue pair, gets the lock.
   Leave leave(RemoteAddr addr, WorkerId worker, bool unwritten, Time now);
 
-  // For a thread that runs no worker. False: the CQL lock is to be released, and nothing was done.
-  bool leave_here(RemoteAddr addr, Time now);
-
   // The release is confirmed. The successor is a client that came meanwhile.
   Successor released(const Hold& hold);
 
@@ -147,6 +147,7 @@ class LocalLocks {
   static bool may_follow_release(const LocalLock& lock, WorkerId worker);
   static bool time_to_look(const LocalLock& lock, Time now);
   static void join(LocalLock& lock, LocalWaiter& waiter);
+  static void end_look(LocalLock& lock, Time now);
   void join_those_who_may(LocalLock& lock);
   void let_readers_in(LocalLock& lock);
   Entry enter_held(LocalLock& lock, LocalWaiter& waiter, Time now);

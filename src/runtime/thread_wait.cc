@@ -5,12 +5,13 @@
 
 namespace declock {
 
-void ThreadWait::wait(Looking& looking) {
+bool ThreadWait::wait(Looking& looking) {
   // What others do to a lock takes less time than to be woken. The load pairs with wake().
-  if (looking.look([this] { return word_.load(std::memory_order_acquire) == kWoken; })) return;
+  if (looking.look([this] { return word_.load(std::memory_order_acquire) == kWoken; })) return false;
   std::uint32_t word = 0;
-  if (!word_.compare_exchange_strong(word, kAsleepBit)) return;
+  if (!word_.compare_exchange_strong(word, kAsleepBit)) return false;
   while (((word = word_.load()) & kAsleepBit) != 0) futex_wait(word_, word, ThreadWorker::kNever);
+  return true;
 }
 
 void ThreadWait::wake() {

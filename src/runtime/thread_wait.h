@@ -10,7 +10,8 @@ namespace declock {
 
 class ThreadWait {
  public:
-  void wait(Looking& looking);
+  // Did it sleep?
+  bool wait(Looking& looking);
   // The waiting thread may be gone with this before it returns.
   void wake();
 

@@ -214,7 +214,7 @@ TEST(ClusterTest, StatsCountWhatWasDone) {
   const LockTable table = *cluster.lock_table("orders", 4);
   SharedMutex of_table = cluster.shared_mutex(table[1]);
   SharedMutex embedded = cluster.shared_mutex(LockRef{*cluster.allocate("object", 1024)});
-  for (int i = 0; i < 160; ++i) {
+  for (int i = 0; i < 1600; ++i) {
     const std::unique_lock a{named};
     const std::shared_lock b{of_table};
   }
@@ -232,19 +232,19 @@ TEST(ClusterTest, StatsCountWhatWasDone) {
   EXPECT_EQ(stats.tables[0].busy, 1);
   EXPECT_EQ(stats.tables[0].timed_out, 1);
   EXPECT_EQ(stats.tables[1].table, "(names)");
-  EXPECT_EQ(stats.tables[1].acquired_exclusive, 160);
+  EXPECT_EQ(stats.tables[1].acquired_exclusive, 1600);
   EXPECT_EQ(stats.tables[2].table, "orders");
-  EXPECT_EQ(stats.tables[2].acquired_shared, 160);
-  // One in sixteen is timed, on the average, and counts sixteen times.
-  EXPECT_NEAR(static_cast<double>(stats.tables[1].wait.count() + stats.tables[2].wait.count()), 320,
-              160);
+  EXPECT_EQ(stats.tables[2].acquired_shared, 1600);
+  // One in 64 is timed, on the average, and counts 64 times.
+  EXPECT_NEAR(static_cast<double>(stats.tables[1].wait.count() + stats.tables[2].wait.count()), 3200,
+              1600);
   EXPECT_GT(stats.tables[1].hold.sum_ns, 0);
   std::uint64_t acquiring = 0;
   for (const auto& operations : stats.operations) {
     if (operations.kind == "fetch_add" && operations.purpose == "acquire")
       acquiring += operations.count;
   }
-  EXPECT_GE(acquiring, 321);
+  EXPECT_GE(acquiring, 3201);
   EXPECT_EQ(stats.members, 1);
 }
 

@@ -122,7 +122,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Missed{"acknowledged-slots", {"w;w;w;w", {}, 0, "cql", 2}, Kind::hang}));
 INSTANTIATE_TEST_SUITE_P(
     AtOnce, WithoutARule,
-    testing::Values(Missed{"fence", {"w+w;w", {.faults = 1}, 0, kSlack, 0, true}, Kind::hang},
+    testing::Values(Missed{"fence", {"w;w", {.faults = 1}, 0, kSlack, 0, true}, Kind::mutual_exclusion},
+                    Missed{"sleep-by-swap", {"w;w", {}, 0, kSlack, 0, true}, Kind::hang},
+                    Missed{"late-grant", {"w;w", {}, 0, kSlack, 0, true}, Kind::hang},
+                    Missed{"at-once-owes", {"w;w", {}, 0, kSlack, 0, true}, Kind::hang},
+                    Missed{"at-once-answers", {"w;w", {.resets = 1}, 0, kSlack, 0, true}, Kind::hang},
                     Missed{"lost-grant", {"w;w", {.losses = 1}, 0, kSlack, 0, true}, Kind::hang},
                     Missed{"answer-while-holding",
                            {"w+w;w", {.resets = 1}, 0, kSlack, 0, true},

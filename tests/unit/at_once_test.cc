@@ -175,11 +175,100 @@ TEST_F(NearLock, WhoOwesAHandOverDoesNotLeaveItUndone) {
   Waiting& waiting = start(nodes_[1], *other, W);
   settle();
   EXPECT_EQ(header().qsize, 2u);
-  EXPECT_FALSE(here_.release());
-  EXPECT_TRUE(release(nodes_[0], *client, hold_));
+  Header found;
+  {
+    const std::lock_guard guard{here_.requests.mutex()};
+    ASSERT_EQ(release_at_once(here_.record, here_.words, shape_, {}, true, found), Released::owing);
+  }
+  EXPECT_FALSE(may_act_at_once(here_.record)) << "until it is handed over";
+  EXPECT_EQ(header().qsize, 1u);
+  settle();
+  EXPECT_FALSE(waiting.got);
+  EXPECT_TRUE(nodes_[0].process->worker(0).run(
+      [&] { return nodes_[0].locks.worker(0).cql().hand_over_behind(hold_, found); }));
+  EXPECT_TRUE(may_act_at_once(here_.record));
   settle();
   ASSERT_TRUE(waiting.got && *waiting.got);
   EXPECT_TRUE(release(nodes_[1], *other, **waiting.got));
+}
+
+// A thread that watches its entry, as NearLock of the library does.
+struct Watcher {
+  explicit Watcher(const member::Member& self, Ticket ticket, Mode mode)
+      : key{kLock, {Epoch{0}, 1}, ticket},
+        at(1u + self.slot.value),
+        watching(encode(cql::entry_of(self, key, mode, {}, kWatching))) {}
+  cql::GrantKey key;
+  std::size_t at;
+  std::uint64_t watching;
+};
+
+TEST_F(NearLock, WhoWatchesItsEntryIsGrantedTheLockThereWithoutAMessage) {
+  const Watcher watcher{nodes_[1].process->membership(0).self(), Ticket{1}, W};
+  ASSERT_TRUE(here_.acquire(W, hold_));
+  (void)elsewhere_.words.add(0, shape_.header.acquire_delta(W));
+  elsewhere_.words.store(watcher.at, watcher.watching);
+  EXPECT_TRUE(here_.release());
+  EXPECT_TRUE(may_act_at_once(here_.record));
+  Entry granted = decode_entry(watcher.watching);
+  granted.worker = kGrantedLast;
+  EXPECT_EQ(decode_entry(elsewhere_.words.load(watcher.at)), granted);
+  EXPECT_EQ(nodes_[0].process->endpoint(0).counts().messages, 0u);
+}
+
+TEST_F(NearLock, AGrantInPlaceSaysWhoWaitsBehindIt) {
+  const Watcher first{nodes_[1].process->membership(0).self(), Ticket{1}, W};
+  const Timestamp asked{77};
+  ASSERT_TRUE(here_.acquire(W, hold_));
+  for (int i = 0; i < 2; ++i) (void)elsewhere_.words.add(0, shape_.header.acquire_delta(W));
+  elsewhere_.words.store(first.at, first.watching);
+  Entry second = decode_entry(first.watching);
+  second.tag = 2;
+  second.timestamp = asked;
+  here_.words.store(1u + nodes_[0].process->membership(0).self().slot.value, encode(second));
+  EXPECT_TRUE(here_.release());
+  const Entry granted = decode_entry(elsewhere_.words.load(first.at));
+  EXPECT_EQ(granted.worker, kGranted);
+  EXPECT_EQ(cql::behind_grant(granted), asked);
+}
+
+// Who sleeps is told by a message, though it watched when the queue was read.
+TEST_F(NearLock, WhoNoLongerWatchesIsLeftToAWorker) {
+  const Watcher watcher{nodes_[1].process->membership(0).self(), Ticket{1}, W};
+  ASSERT_TRUE(here_.acquire(W, hold_));
+  (void)elsewhere_.words.add(0, shape_.header.acquire_delta(W));
+  Entry asleep = decode_entry(watcher.watching);
+  asleep.worker = WorkerId{0};
+  elsewhere_.words.store(watcher.at, encode(asleep));
+  EXPECT_FALSE(cql::grant_in_place(here_.words, watcher.at, watcher.watching, {}));
+  EXPECT_EQ(decode_entry(elsewhere_.words.load(watcher.at)), asleep);
+  Header found;
+  const std::lock_guard guard{here_.requests.mutex()};
+  EXPECT_EQ(release_at_once(here_.record, here_.words, shape_, {}, true, found), Released::owing);
+}
+
+// What a thread looks at first says the same as the verdict on the header's fields.
+TEST(AtOnceShape, WhatSurelyGivesALockIsHeld) {
+  const LockShape shape{8, 8, QueueLayout::owner};
+  const cql::Record record;
+  int surely = 0;
+  for (const std::uint64_t ticket : {std::uint64_t{0}, shape.ticket_limit.value - 9,
+                                     shape.ticket_limit.value - 1, shape.ticket_limit.value}) {
+    for (std::uint32_t qsize = 0; qsize < 12; ++qsize) {
+      for (std::uint32_t wcnt = 0; wcnt <= qsize; ++wcnt) {
+        for (const std::uint16_t reset_id : {std::uint16_t{0}, std::uint16_t{5}}) {
+          for (const Mode mode : {R, W}) {
+            const Header header{Ticket{ticket}, qsize, wcnt, Epoch{3}, ResetId{reset_id}};
+            const bool held = cql::verdict_on(header, mode, 1, record, shape, {}) == cql::Verdict::held;
+            const bool given = shape.surely_gives(shape.header.encode(header), mode);
+            EXPECT_TRUE(held || !given) << ticket << " " << qsize << " " << wcnt << " " << reset_id;
+            surely += given ? 1 : 0;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(surely, 2 * (1 + 8)) << "of two early tickets, free or shared by up to 7";
 }
 
 TEST_F(NearLock, AResetIsNotPassedBy) {

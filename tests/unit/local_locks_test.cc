@@ -37,6 +37,13 @@ class Node {
     return waiter;
   }
   Entry enter(LocalWaiter& waiter) { return locals.enter(waiter, WorkerId{0}, now); }
+  // As threads that run no worker.
+  std::optional<Entry> enter_here(LocalWaiter& waiter) {
+    const auto entry = locals.enter_here(requests.find_or_insert(kLock), waiter, now);
+    requests.reclaim(requests.find_or_insert(kLock));
+    return entry;
+  }
+  bool leave_here() { return locals.leave_here(requests.find_or_insert(kLock), now); }
   LocalLocks::Leave leave(bool unwritten = false) {
     return locals.leave(kLock, WorkerId{0}, unwritten, now);
   }
@@ -410,51 +417,68 @@ TEST(LocalLocks, AThreadHandsTheLockOverToTheNextWithoutAWorker) {
   Node node{{PolicyKind::phase_fair}};
   node.acquire(W);
   ThreadOf next{node, W, 1};
-  ASSERT_EQ(node.locals.enter_here(next.waiter, node.now), Entry::look_and_wait);
+  ASSERT_EQ(node.enter_here(next.waiter), Entry::look_and_wait);
   node.locals.looked(next.waiter.behind, std::optional<Timestamp>{}, node.now);
   EXPECT_FALSE(granted(next.waiter));
-  EXPECT_TRUE(node.locals.leave_here(kLock, node.now));
+  EXPECT_TRUE(node.leave_here());
   Looking looking;
   next.wait.wait(looking);
   EXPECT_TRUE(granted(next.waiter));
   EXPECT_EQ(next.waiter.hold.local_sequence, 1u);
-  EXPECT_FALSE(node.locals.leave_here(kLock, node.now)) << "nobody is next here";
+  EXPECT_FALSE(node.leave_here()) << "nobody is next here";
   EXPECT_EQ(node.leave().kind, Kind::release);
+}
+
+TEST(LocalLocks, AThreadQueuesBehindOneThatWaitsForTheLock) {
+  Node node{{PolicyKind::phase_fair}};
+  EXPECT_EQ(node.enter(node.client(W, 0)), Entry::acquire);
+  cql::HoldCounts counts;
+  ThreadOf next{node, W, 1};
+  next.waiter.counts = &counts;
+  ASSERT_EQ(node.enter_here(next.waiter), Entry::wait);
+  node.locals.acquired({.lock = kLock, .mode = W}, WorkerId{0}, node.now);
+  EXPECT_FALSE(granted(next.waiter));
+  EXPECT_TRUE(node.leave_here());
+  EXPECT_TRUE(granted(next.waiter));
+  EXPECT_EQ(counts.now, 1u);
+  EXPECT_EQ(counts.handed, 1u);
 }
 
 // Whether readers may use what the node holds exclusively depends on how long sections are. This one makes them too long.
 TEST(LocalLocks, AThreadThatHandsTheLockOverDoesNotChangeItsMind) {
   Node node{{PolicyKind::slack}};
+  node.now = node.now + milliseconds(1);
   node.acquire(W);
   LocalWaiter& reader = node.client(R, 1);
   node.enter(reader);
   node.now = node.now + milliseconds(1);
-  EXPECT_TRUE(node.locals.leave_here(kLock, node.now));
+  EXPECT_TRUE(node.leave_here());
   EXPECT_TRUE(granted(reader));
   LocalWaiter& other = node.client(R, 2);
   node.enter(other);
-  EXPECT_FALSE(node.locals.leave_here(kLock, node.now)) << "sections are long";
+  EXPECT_FALSE(node.leave_here()) << "sections are long";
 }
 
 TEST(LocalLocks, AThreadIsSentToAWorkerWhereMoreIsToBeDone) {
   Node node{{PolicyKind::phase_fair}};
   ThreadOf first{node, W, 0};
-  EXPECT_FALSE(node.locals.enter_here(first.waiter, node.now)) << "nobody here has it";
+  EXPECT_FALSE(node.enter_here(first.waiter)) << "nobody here has it";
   EXPECT_EQ(node.in_use(), 0u);
-  EXPECT_FALSE(node.locals.leave_here(kLock, node.now));
+  EXPECT_FALSE(node.leave_here());
   EXPECT_EQ(node.enter(node.client(R, 0)), Entry::acquire);
-  EXPECT_FALSE(node.locals.enter_here(first.waiter, node.now)) << "it has not come yet";
+  ThreadOf reader{node, R, 0};
+  EXPECT_FALSE(node.enter_here(reader.waiter)) << "it has not come yet";
   node.locals.acquired({.lock = kLock, .mode = R, .waiting_since = remote_since(5)}, WorkerId{0},
                        node.now);
   ThreadOf early{node, R, 1};
-  EXPECT_EQ(node.locals.enter_here(early.waiter, node.now), Entry::joined);
+  EXPECT_EQ(node.enter_here(early.waiter), Entry::joined);
   ThreadOf late{node, R, 10};
-  EXPECT_FALSE(node.locals.enter_here(late.waiter, node.now))
+  EXPECT_FALSE(node.enter_here(late.waiter))
       << "somebody has to look whether the remote client has given up";
-  EXPECT_TRUE(node.locals.leave_here(kLock, node.now)) << "one of two readers";
+  EXPECT_TRUE(node.leave_here()) << "one of two readers";
   ThreadOf writer{node, W, 20};
-  EXPECT_EQ(node.locals.enter_here(writer.waiter, node.now), Entry::wait);
-  EXPECT_FALSE(node.locals.leave_here(kLock, node.now)) << "the remote client is next";
+  EXPECT_EQ(node.enter_here(writer.waiter), Entry::wait);
+  EXPECT_FALSE(node.leave_here()) << "the remote client is next";
   EXPECT_FALSE(granted(writer.waiter));
 }
 
