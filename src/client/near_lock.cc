@@ -43,17 +43,24 @@ bool NearLock::is_open() const {
   return core_.standing() == Errc::ok;
 }
 
+Asked NearLock::asked_at(Time now) const {
+  return {timestamp_of(shared_.locks.clock().corrected(now)), now};
+}
+
 // ---------------------------------------------------------------- nobody is in the way
 
 Errc NearLock::lock(Mode mode) {
   if (!is_open()) return Errc::busy;
   Guard guard{mutex_};
   const bool timed = --untimed_ == 0;
-  if (record_.folded != Folded::free || timed) return lock_here(mode, timed, std::move(guard));
+  // Who is likely to wait looks at the clock first: its entry should come soon after its fetch-and-add.
+  const bool waits = !shape_.surely_gives(words_.load(0), mode);
+  if (record_.folded != Folded::free || timed || waits)
+    return lock_here(mode, timed, std::move(guard));
   const std::uint64_t word = words_.add(0, shape_.header.acquire_delta(mode));
   if (!shape_.surely_gives(word, mode)) {
     record_.folded = Folded::no;
-    return lock_found(mode, word, {}, std::move(guard));
+    return lock_found(mode, word, monotonic_now(), false, std::move(guard));
   }
   record_.found = word;
   record_.folded = folded_as(mode);
@@ -98,34 +105,33 @@ Errc NearLock::lock_here(Mode mode, bool timed, Guard guard) {
   if (timed) untimed_ = shared_.recorder.until_timed();
   record_.unfold();
   if (!hier::may_act_at_once(record_)) return wait_here(mode, timed, std::move(guard));
-  const Time called = timed ? monotonic_now() : Time{};
+  const Time called = monotonic_now();
   const std::uint64_t word = words_.add(0, shape_.header.acquire_delta(mode));
-  return lock_found(mode, word, called, std::move(guard));
+  return lock_found(mode, word, called, timed, std::move(guard));
 }
 
-Errc NearLock::lock_found(Mode mode, std::uint64_t word, Time called, Guard guard) {
+Errc NearLock::lock_found(Mode mode, std::uint64_t word, Time called, bool timed, Guard guard) {
   const Header found = shape_.header.decode(word);
   const cql::Verdict verdict =
       cql::verdict_on(found, mode, record_.of_incarnation, record_, shape_, kAllRules);
-  if (verdict != cql::Verdict::held) return queue(mode, found, verdict, called, std::move(guard));
+  if (verdict != cql::Verdict::held)
+    return queue(mode, found, verdict, called, timed, std::move(guard));
   record_.hold_at_once(mode, found, record_.of_incarnation);
-  got(mode, &Holds::at_once, called);
+  got(mode, &Holds::at_once, timed ? called : Time{});
   return Errc::ok;
 }
 
 // It waits for another process: in the queue, and watching its entry as long as that pays.
-Errc NearLock::queue(Mode mode, const Header& found, cql::Verdict verdict, Time called, Guard guard) {
-  const Time now = monotonic_now();
-  LocalWaiter me{.addr = record_.lock,
-                 .mode = mode,
-                 .asked = {timestamp_of(shared_.locks.clock().corrected(now)), now}};
+Errc NearLock::queue(Mode mode, const Header& found, cql::Verdict verdict, Time called, bool timed,
+                     Guard guard) {
+  LocalWaiter me{.addr = record_.lock, .mode = mode, .asked = asked_at(called)};
   LocalLocks::ask_here(record_.local, me);
   shared_.recorder.begins();
   cql::Waiting waiting{.key = {record_.lock, {found.epoch, record_.of_incarnation}, found.end()},
                        .mode = mode};
   if (verdict == cql::Verdict::waits && watch(waiting, me.asked.stamp, guard)) {
     shared_.locks.locals().acquired_here(record_, cql::hold_of(waiting));
-    got(mode, &Holds::granted, called);
+    got(mode, &Holds::granted, timed ? called : Time{});
     return Errc::ok;
   }
   guard.unlock();
@@ -139,7 +145,7 @@ Errc NearLock::queue(Mode mode, const Header& found, cql::Verdict verdict, Time 
   guard.lock();
   if (hold) {
     got(mode, &Holds::granted, {});
-    time(mode, now, 1, true);
+    time(mode, called, 1, true);
     return Errc::ok;
   }
   shared_.operations.add(OpKind::fetch_add, Purpose::acquire);
@@ -158,7 +164,10 @@ bool NearLock::watch(cql::Waiting& waiting, Timestamp asked, Guard& guard) {
   guard.unlock();
   const bool changed = shared_.looking.look([&] { return words_.load(mine) != entry; });
   guard.lock();
-  if (changed) cql::note_granted(waiting, decode_entry(words_.load(mine)), monotonic_now());
+  if (changed) {
+    const Entry granted = decode_entry(words_.load(mine));
+    cql::note_granted(waiting, granted, cql::behind_grant(granted) ? monotonic_now() : Time{});
+  }
   if (waiting.state != cql::Waiting::State::granted) return false;
   cql::end_wait(record_, waiting);
   return true;
@@ -171,7 +180,7 @@ Errc NearLock::wait_here(Mode mode, bool timed, Guard guard) {
   ThreadWait wait;
   LocalWaiter me{.addr = record_.lock,
                  .mode = mode,
-                 .asked = {timestamp_of(shared_.locks.clock().corrected(now)), now},
+                 .asked = asked_at(now),
                  .thread = &wait,
                  .counts = &in(mode)};
   LocalLocks& locals = shared_.locks.locals();
@@ -214,9 +223,8 @@ bool NearLock::unlock_here(Mode mode, Guard guard) {
     end_unlock(shape_.header.decode(word), std::move(guard));
     return true;
   }
-  // Some sections are timed, one behind the other.
-  const bool looks =
-      record_.local.since != Time{} || record_.local.in_a_row % Recorder::kOneIn == 0;
+  const cql::LocalLock& local = record_.local;
+  const bool looks = local.since != Time{} || local.in_a_row % Recorder::kOneIn == 0;
   if (shared_.locks.locals().leave_here(record_, looks ? monotonic_now() : Time{})) {
     gone(mode, &Holds::left);
     return true;

@@ -64,8 +64,10 @@ class NearLock {
   Holds& in(Mode mode) { return holds_[mode == Mode::exclusive ? 1 : 0]; }
   bool is_open() const;
   Errc lock_here(Mode mode, bool timed, Guard guard);
-  Errc lock_found(Mode mode, std::uint64_t word, Time called, Guard guard);
-  Errc queue(Mode mode, const Header& found, cql::Verdict verdict, Time called, Guard guard);
+  Asked asked_at(Time now) const;
+  Errc lock_found(Mode mode, std::uint64_t word, Time called, bool timed, Guard guard);
+  Errc queue(Mode mode, const Header& found, cql::Verdict verdict, Time called, bool timed,
+             Guard guard);
   bool watch(cql::Waiting& waiting, Timestamp asked, Guard& guard);
   Errc wait_here(Mode mode, bool timed, Guard guard);
   std::optional<Timestamp> waiting_behind(const Hold& hold) const;

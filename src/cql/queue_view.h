@@ -32,7 +32,8 @@ struct Waiter {
 
 class QueueView {
  public:
-  // Looks for the tickets [begin, end) of one epoch in `words`: the header, then the slots.
+  // Looks for the tickets [begin, end) of one epoch in `words`: the header, then the slots, or those up to the last that was ever
+  // used.
   QueueView(const Rules& rules, const LockShape& shape, std::span<const std::uint64_t> words,
             Epoch epoch, Ticket begin, Ticket end)
       : rules_(rules), shape_(shape), words_(words), epoch_(epoch), begin_(begin), end_(end) {}
@@ -46,7 +47,7 @@ class QueueView {
   template <class Fn>
   void for_each(Fn fn) const {
     if (shape_.queue == QueueLayout::owner) {
-      for (std::uint32_t slot = 0; slot < shape_.slots; ++slot) see_owner_slot(slot, fn);
+      for (std::uint32_t slot = 0; slot + 1 < words_.size(); ++slot) see_owner_slot(slot, fn);
     } else {
       for (Ticket t = begin_; t < end_; t.value += 1) see_ring_slot(t, fn);
     }

@@ -50,9 +50,13 @@ bool hand_over_at_once(Words words, const Hold& hold, const Header& found, const
   constexpr int kLooksMax = 32;  // an entry is on its way for less than that, if its owner has a core
   std::array<std::uint64_t, 1 + HeaderLayout::kMembersMax> queue;
   for (int look = 0; look < kLooksMax; ++look) {
-    for (std::size_t i = 0; i < shape.queue_words(); ++i) queue[i] = words.load(i);
+    std::size_t used = 0;
+    for (std::size_t i = 0; i < shape.queue_words(); ++i) {
+      queue[i] = words.load(i);
+      if (queue[i] != 0) used = i;
+    }
     const cql::QueueView view =
-        cql::behind_release(hold, found, rules, shape, {queue.data(), shape.queue_words()});
+        cql::behind_release(hold, found, rules, shape, {queue.data(), used + 1});
     if (cql::is_void(view, found)) return true;
     const cql::Decision decision = cql::whom_to_grant(view, hold, found);
     if (!decision.settled) {

@@ -328,7 +328,7 @@ bool LocalLocks::leave_here(cql::Record& record, Time now) {
   const std::uint32_t holders = lock.holders;
   const Time since = lock.since;
   if (holders <= 1 && !choose(lock).stays) return false;
-  const Leave leave = leave_locked(record, WorkerId{}, false, now);
+  const Leave leave = leave_locked(record, kNobody, false, since == Time{} ? now : Time{});
   CHECK(leave.kind == Leave::Kind::nothing);
   note_section(holders, since, now);  // afterwards: whom to choose depends on it
   return true;
