@@ -25,7 +25,7 @@ NearLock::NearLock(NearLocks& shared, const LockRef& lock, std::uint64_t* words,
       shape_(shared.shape),
       lock_(lock),
       record_(shared.locks.requests().keep({lock.at.mn, lock.at.offset}, shared.shape, mn_incarnation)),
-      words_{words},
+      words_{words, &shared.operations},
       mutex_(shared.locks.requests().mutex()) {
   const std::lock_guard guard{mutex_};
   untimed_ = shared.recorder.until_timed();
@@ -95,7 +95,7 @@ bool NearLock::try_lock(Mode mode) {
   record_.unfold();
   if (!hier::acquire_at_once(record_, words_, shape_, kAllRules, record_.of_incarnation, mode))
     return false;
-  got(mode, &Holds::at_once, {});
+  got(mode, &Holds::joined, {});  // the swap is counted
   return true;
 }
 
@@ -211,6 +211,7 @@ std::optional<Timestamp> NearLock::waiting_behind(const Hold& hold) const {
   std::array<std::uint64_t, 1 + HeaderLayout::kMembersMax> queue;
   const std::span words{queue.data(), shape_.queue_words()};
   for (std::size_t i = 0; i < words.size(); ++i) words[i] = words_.load(i);
+  shared_.operations.add(OpKind::read, Purpose::prefetch);
   return cql::waiting_behind(hold, kAllRules, shape_, words);
 }
 

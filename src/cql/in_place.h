@@ -1,6 +1,6 @@
 // The words of a lock where operations take no time, for whoever acts on them itself: word 0 is the header, word 1 + i slot i.
 //
-// Both kinds have load(i); fetch_add(i, delta, purpose), which gives what was there, or nothing if this compute node changes
+// Both kinds have load(i); looked(), once the queue was; fetch_add(i, delta, purpose), which gives what was there, or nothing if this compute node changes
 // nothing any more; and swap(i, expected, desired, purpose), which changes nothing and is false unless the word is as expected.
 #pragma once
 
@@ -20,6 +20,7 @@ struct EndpointWords {
 
   RemoteAddr at(std::size_t i) const { return lock + 8 * std::uint64_t{i}; }
   std::uint64_t load(std::size_t i) const { return endpoint.load_at_once(at(i)); }
+  void looked() const {}
   bool swap(std::size_t i, std::uint64_t expected, std::uint64_t desired, Purpose purpose) const {
     return endpoint.add_at_once(at(i), expected, desired - expected, purpose);
   }
@@ -33,15 +34,20 @@ struct EndpointWords {
   }
 };
 
-// In this process's memory.
+// In this process's memory. What add() does is counted by whoever calls it.
 struct WordsHere {
   std::uint64_t* words;
+  OpCounts* counted = nullptr;
 
   std::atomic_ref<std::uint64_t> word(std::size_t i) const { return std::atomic_ref{words[i]}; }
   std::uint64_t load(std::size_t i) const { return word(i).load(); }
   void store(std::size_t i, std::uint64_t value) const { word(i).store(value); }
-  bool swap(std::size_t i, std::uint64_t expected, std::uint64_t desired, Purpose /*unused*/) const {
+  bool swap(std::size_t i, std::uint64_t expected, std::uint64_t desired, Purpose purpose) const {
+    if (counted != nullptr) counted->add(OpKind::compare_swap, purpose);
     return word(i).compare_exchange_strong(expected, desired);
+  }
+  void looked() const {
+    if (counted != nullptr) counted->add(OpKind::read, Purpose::release);
   }
   std::uint64_t add(std::size_t i, std::uint64_t delta) const { return word(i).fetch_add(delta); }
   std::optional<std::uint64_t> fetch_add(std::size_t i, std::uint64_t delta,

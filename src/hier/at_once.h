@@ -55,6 +55,7 @@ bool hand_over_at_once(Words words, const Hold& hold, const Header& found, const
       queue[i] = words.load(i);
       if (queue[i] != 0) used = i;
     }
+    words.looked();
     const cql::QueueView view =
         cql::behind_release(hold, found, rules, shape, {queue.data(), used + 1});
     if (cql::is_void(view, found)) return true;
