@@ -35,7 +35,7 @@ class Looking {
  private:
   static constexpr std::uint32_t kLooksPerYield = 32;
 
-  std::atomic<std::uint32_t> looks_{kLooksMax};
+  std::atomic<std::uint32_t> looks_{4 * kLooksMin};
 };
 
 }  // namespace declock
