@@ -45,21 +45,6 @@ Result<void, std::string> validate_real(const MicroConfig& config) {
 
 }  // namespace
 
-namespace {
-constexpr std::array<std::string_view, 4> kFabricNames{"sim", "shm", "tcp", "verbs"};
-}  // namespace
-
-std::string_view to_string(Fabric fabric) {
-  return kFabricNames[static_cast<std::size_t>(fabric)];
-}
-
-std::optional<Fabric> fabric_of(std::string_view name) {
-  for (std::size_t i = 0; i < kFabricNames.size(); ++i) {
-    if (kFabricNames[i] == name) return static_cast<Fabric>(i);
-  }
-  return {};
-}
-
 bool exists_on(Fabric fabric, std::string_view lock) {
   if (lock == "ideal") return fabric == Fabric::sim;
   return lock != "shiftlock" || fabric == Fabric::sim || fabric == Fabric::shm;

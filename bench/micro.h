@@ -13,15 +13,12 @@
 #include "base/histogram.h"
 #include "base/time.h"
 #include "declock/result.h"
+#include "fabric/kind.h"
 #include "locks/family.h"
 #include "networks/networks.h"
 #include "sim/nic.h"
 
 namespace declock::bench {
-
-enum class Fabric : std::uint8_t { sim, shm, tcp, verbs };
-std::string_view to_string(Fabric fabric);
-std::optional<Fabric> fabric_of(std::string_view name);
 
 struct MicroConfig {
   Fabric fabric = Fabric::sim;

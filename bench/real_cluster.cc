@@ -73,7 +73,7 @@ class NetCluster final : public RealCluster {
  public:
   NetCluster(const MicroConfig& config, std::uint32_t endpoints, std::uint64_t mn_bytes)
       : config_(config), endpoints_(endpoints), shared_(sizeof(Place) * (config.mns + std::size_t{1})) {
-    config_.network.network = config.fabric == Fabric::verbs ? net::Network::verbs : net::Network::tcp;
+    config_.network.network = config.fabric == Fabric::verbs ? Fabric::verbs : Fabric::tcp;
     net::load(config_.network);
     CHECK(getrandom(secret_.key.data(), secret_.key.size(), 0) ==
           static_cast<ssize_t>(secret_.key.size()));

@@ -41,7 +41,7 @@ int exit_status(const std::vector<bench::MicroRun>& runs) {
 // One configuration per lock that was asked for.
 std::vector<bench::MicroConfig> configurations(Options& options) {
   bench::MicroConfig& config = options.config;
-  const bool real = config.fabric != bench::Fabric::sim;
+  const bool real = config.fabric != Fabric::sim;
   if (!options.workers_given) config.workers = real ? 1 : std::min(config.workers, config.clients);
   const auto nic = sim::load_nic(options.nic);
   if (!nic) throw BadInput("--nic: " + nic.error());
@@ -71,7 +71,7 @@ int run(Options& options) {
                       line.show(
                           fmt::format("{}: {:3.0f} % of {}{}", config.lock, part * 100,
                                       format_duration(config.warmup + config.duration),
-                                      config.fabric == bench::Fabric::sim ? " of virtual time" : ""));
+                                      config.fabric == Fabric::sim ? " of virtual time" : ""));
                     })});
   }
   const bool one = options.config.lock != "all";
@@ -122,7 +122,7 @@ Action add_bench_micro(Command bench) {
   bench::MicroConfig& c = options->config;
 
   app.add_option(
-         "--fabric", [&c](const std::string& name) { c.fabric = *bench::fabric_of(name); },
+         "--fabric", [&c](const std::string& name) { c.fabric = *fabric_of(name); },
          "Where to run: simulated, or processes on this machine over shared memory, TCP or RDMA verbs")
       .check(one_of({"sim", "shm", "tcp", "verbs"}))
       .default_text("sim");

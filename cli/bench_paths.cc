@@ -22,8 +22,8 @@ struct Options {
 int run(const Options& options) {
   const std::atomic<bool>& stop = interrupted();
   ResultFile json{options.json};
-  std::vector<bench::Fabric> fabrics;
-  for (const std::string& name : options.fabrics) fabrics.push_back(*bench::fabric_of(name));
+  std::vector<Fabric> fabrics;
+  for (const std::string& name : options.fabrics) fabrics.push_back(*fabric_of(name));
   std::vector<bench::WalkedPath> walked;
   {
     ProgressLine line;

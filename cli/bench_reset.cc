@@ -29,7 +29,7 @@ int run_real(const Options& options) {
   {
     ProgressLine line;
     bench::RecoveryConfig config = options.recovery;
-    config.fabric = *bench::fabric_of(options.fabric);
+    config.fabric = *fabric_of(options.fabric);
     config.kills = options.resets;
     config.seed = options.seed;
     result = bench::run_recovery(config, [&](std::uint32_t kills) {

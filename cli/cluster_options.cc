@@ -24,7 +24,7 @@ member::NetNodeConfig node_config(const ClusterOptions& options) {
   const auto set = member::set_coordinator(options.coordinator, config);
   if (!set) throw BadInput(set.error());
   net::NetworkOptions network = options.network;
-  network.network = options.fabric == "verbs" ? net::Network::verbs : net::Network::tcp;
+  network.network = options.fabric == "verbs" ? Fabric::verbs : Fabric::tcp;
   config.transport = [network](const std::string& host) { return net::open_transport(network, host); };
   return config;
 }

@@ -99,7 +99,7 @@ int run(const Options& options) {
       "each "
       "lock\n\n",
       base.cns, base.clients, base.locks, base.zipf, base.read_ratio * 100,
-      base.fabric == bench::Fabric::shm ? "shared memory" : to_string(base.fabric),
+      base.fabric == Fabric::shm ? "shared memory" : to_string(base.fabric),
       format_duration(base.duration));
   std::fflush(stdout);
   std::vector<bench::MicroRun> runs;
@@ -155,7 +155,7 @@ Action add_demo(Command program) {
       "demo", "Processes on this machine: all locks compared, and one process killed; half a minute");
   auto options = std::make_shared<Options>();
   bench::MicroConfig& c = options->config;
-  c.fabric = bench::Fabric::shm;
+  c.fabric = Fabric::shm;
   c.cns = 4;
   c.clients = 4;
   c.workers = 1;
@@ -163,7 +163,7 @@ Action add_demo(Command program) {
   c.zipf = 0.9;
   c.duration = seconds(1);
   app.add_option(
-         "--fabric", [&c](const std::string& name) { c.fabric = *bench::fabric_of(name); },
+         "--fabric", [&c](const std::string& name) { c.fabric = *fabric_of(name); },
          "What connects them: shared memory, TCP or RDMA verbs")
       .check(one_of({"shm", "tcp", "verbs"}))
       .default_text("shm");

@@ -78,14 +78,14 @@ Finding a_cluster(const std::string& directory) {
 }
 
 // One fetch-and-add on a memory node and a compute node that are both this process.
-Finding a_network(net::Network kind) {
+Finding a_network(Fabric kind) {
   struct Sink final : net::Transport::Sink {
     void on_complete(net::Batch&, Errc result) override { status = result; }
     void on_packet(const net::Packet&) override {}
     void on_ask(const net::PeerId&, const net::Blob&) override {}
     std::optional<Errc> status;
   } sink;
-  const bool is_tcp = kind == net::Network::tcp;
+  const bool is_tcp = kind == Fabric::tcp;
   const net::NetworkOptions options{kind};
   std::vector<std::uint64_t> memory(8);
   auto exposure = net::open_exposure(options, "127.0.0.1", std::as_writable_bytes(std::span{memory}));
@@ -151,8 +151,8 @@ int run(const std::string& directory) {
   report("shm", a_cluster(directory));
   report("shm", process_descriptors());
   report("shm", log_out());
-  report("tcp", a_network(net::Network::tcp));
-  Finding verbs = a_network(net::Network::verbs);
+  report("tcp", a_network(Fabric::tcp));
+  Finding verbs = a_network(Fabric::verbs);
   verbs.is_optional = true;
   report("verbs", verbs);
   report("machine", processors());

@@ -38,7 +38,7 @@ struct Options {
 
 void list_rules() {
   fmt::print("Rules that can be left out, and what happens then:\n");
-  for (const cql::RuleInfo& rule : cql::kRuleInfos) {
+  for (const mutants::RuleInfo& rule : mutants::kRuleInfos) {
     fmt::print("  {:<22} {:<4} {}\n", rule.name, rule.hazard, rule.without);
   }
   for (const explore::ExploredRule& rule : explore::kExploredRules) {

@@ -61,7 +61,7 @@ int run(const Options& options) {
   const std::atomic<bool>& stop = interrupted();
   const std::filesystem::path out{options.out};
   figures::Results results{file_in(options, "runs.jsonl"), DECLOCK_COMMIT, options.keep};
-  const std::vector<bench::Fabric> fabrics{bench::Fabric::sim, bench::Fabric::shm, bench::Fabric::tcp};
+  const std::vector<Fabric> fabrics{Fabric::sim, Fabric::shm, Fabric::tcp};
   std::vector<bench::WalkedPath> paths;  // before there are threads: some of it forks
   if (std::find(options.only.begin(), options.only.end(), "paths") != options.only.end()) {
     ProgressLine line;

@@ -96,7 +96,7 @@ int run(Options& options) {
   if (!options.coordinator.empty() && !config.state_directory.empty())
     throw BadInput(
         "--state is for the memory node that coordinates the cluster, not for one with --coordinator");
-  options.network.network = options.fabric == "verbs" ? net::Network::verbs : net::Network::tcp;
+  options.network.network = options.fabric == "verbs" ? Fabric::verbs : Fabric::tcp;
   config.expose = [network = options.network](const std::string& host, std::span<std::byte> memory) {
     return net::open_exposure(network, host, memory);
   };

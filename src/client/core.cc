@@ -128,7 +128,7 @@ void Core::start_duties(bool again) {
                                       node_->members() * sizeof(Report), "reports of processes");
     if (made) board = *made;
   }
-  if (target_.fabric != Target::Fabric::shm) {  // clocks of one machine agree
+  if (target_.fabric != Fabric::shm) {  // clocks of one machine agree
     const auto made = node_->allocate(MnId{0}, "declock/clock", 8, "a clock");
     if (made) clock = *made;
   }

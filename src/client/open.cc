@@ -60,7 +60,7 @@ Joined join_network(const Target& target) {
   config.seed = unguessable_number();
   config.patience = milliseconds(options.patience_ms);
   net::NetworkOptions network;
-  network.network = target.fabric == Target::Fabric::verbs ? net::Network::verbs : net::Network::tcp;
+  network.network = target.fabric == Fabric::verbs ? Fabric::verbs : Fabric::tcp;
   network.device = options.device;
   network.port = options.port;
   network.gid_index = options.gid_index;
@@ -96,7 +96,7 @@ Result<std::shared_ptr<Core>, Error> Core::open(std::string_view uri, const Opti
     if (!opened) return Failure{Error{Errc::invalid_argument, opened.error()}};
     trace = std::move(*opened);
   }
-  Joined node = target->fabric == Target::Fabric::shm ? join_shm(*target) : join_network(*target);
+  Joined node = target->fabric == Fabric::shm ? join_shm(*target) : join_network(*target);
   if (!node) return Failure{Error{Errc::unavailable, node.error()}};
   const std::string metrics = target->options.metrics;
   // In a forked child it stays, with the threads that are not there: nothing of it can be ended.

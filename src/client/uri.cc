@@ -105,21 +105,21 @@ constexpr Known kKnown[] = {
     {"mtu", For::verbs, [](std::string_view v, Options& o) { return set_number(v, o.mtu, 256, 4096); }},
 };
 
-bool is_for(For whom, Target::Fabric fabric) {
+bool is_for(For whom, Fabric fabric) {
   switch (whom) {
     case For::any:
       return true;
     case For::shm:
-      return fabric == Target::Fabric::shm;
+      return fabric == Fabric::shm;
     case For::network:
-      return fabric != Target::Fabric::shm;
+      return fabric != Fabric::shm;
     case For::verbs:
-      return fabric == Target::Fabric::verbs;
+      return fabric == Fabric::verbs;
   }
   return false;
 }
 
-std::string accepted(Target::Fabric fabric) {
+std::string accepted(Fabric fabric) {
   std::string names;
   for (const Known& known : kKnown) {
     if (is_for(known.fabric, fabric))
@@ -170,17 +170,17 @@ Result<Target, std::string> parse_uri(std::string_view uri, const Options& optio
   if (what.starts_with("shm:")) {
     target.name = what.substr(4);
   } else if (what.starts_with("tcp://")) {
-    target.fabric = Target::Fabric::tcp;
+    target.fabric = Fabric::tcp;
     hosts = what.substr(6);
   } else if (what.starts_with("verbs://")) {
-    target.fabric = Target::Fabric::verbs;
+    target.fabric = Fabric::verbs;
     hosts = what.substr(8);
   } else {
     return fail(
         "is no cluster; accepted: shm:NAME, tcp://HOST:PORT[,HOST:PORT], "
         "verbs://HOST:PORT[,HOST:PORT]");
   }
-  if (target.fabric != Target::Fabric::shm) {
+  if (target.fabric != Fabric::shm) {
     target.hosts = split(hosts, ',');
     for (const std::string& host : target.hosts) {
       if (host.empty()) return fail("a HOST:PORT is missing");
@@ -192,7 +192,7 @@ Result<Target, std::string> parse_uri(std::string_view uri, const Options& optio
   }
   if (target.options.workers > kWorkersMax)
     return fail(fmt::format("workers: at most {}", kWorkersMax));
-  if (target.fabric != Target::Fabric::shm && target.options.secret.empty()) {
+  if (target.fabric != Fabric::shm && target.options.secret.empty()) {
     return fail("the cluster's secret is missing; say where it is: ?secret=FILE");
   }
   return target;

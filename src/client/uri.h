@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "declock/cluster.h"
+#include "fabric/kind.h"
 
 namespace declock::client {
 
 struct Target {
-  enum class Fabric : std::uint8_t { shm, tcp, verbs };
-  Fabric fabric = Fabric::shm;
+  Fabric fabric = Fabric::shm;  // but not sim
   std::string name;                // shm
   std::vector<std::string> hosts;  // tcp and verbs: HOST:PORT
   Options options;

@@ -9,7 +9,7 @@ Result<Protocol, std::string> leave_out(std::string_view name) {
     return name == rule.name || (!rule.hazard.empty() && name == rule.hazard);
   };
   std::string accepted;
-  for (const cql::RuleInfo& rule : cql::kRuleInfos) {
+  for (const mutants::RuleInfo& rule : mutants::kRuleInfos) {
     if (is_meant(rule)) return Protocol{.rules = rule.rules};
     accepted += fmt::format("{}, ", rule.name);
   }

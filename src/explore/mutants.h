@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "cql/rules.h"
 #include "declock/result.h"
+#include "mutants/rule_infos.h"
 
 namespace declock::explore {
 
@@ -31,36 +31,36 @@ inline constexpr std::array kExploredRules{
                  "with --faults: a member is removed although the memory node still lets it in"},
     ExploredRule{"",
                  "lost-grant",
-                 {.rules = cql::without(&cql::Rules::first_takes_turn)},
+                 {.rules = mutants::without(&cql::Rules::first_takes_turn)},
                  "with --losses: a waiter whose grant is lost does not see that its turn has come"},
     ExploredRule{"",
                  "ask-again",
-                 {.rules = cql::without(&cql::Rules::ask_again)},
+                 {.rules = mutants::without(&cql::Rules::ask_again)},
                  "with --losses: signals of a reset, and what members ask each other, are sent once"},
     ExploredRule{
         "H36",
         "sleep-by-swap",
-        {.rules = cql::without(&cql::Rules::sleeps_by_swap, &cql::Rules::first_takes_turn)},
+        {.rules = mutants::without(&cql::Rules::sleeps_by_swap, &cql::Rules::first_takes_turn)},
         "with --at-once: who watched its entry, and wants to sleep, writes over the grant in it"},
     ExploredRule{
         "H36",
         "late-grant",
-        {.rules = cql::without(&cql::Rules::late_grants_are_sent, &cql::Rules::first_takes_turn)},
+        {.rules = mutants::without(&cql::Rules::late_grants_are_sent, &cql::Rules::first_takes_turn)},
         "with --at-once: who wants to grant the lock in an entry, and comes too late, sends no message"},
     ExploredRule{
         "",
         "at-once-owes",
-        {.rules = cql::without(&cql::Rules::at_once_owes, &cql::Rules::first_takes_turn)},
+        {.rules = mutants::without(&cql::Rules::at_once_owes, &cql::Rules::first_takes_turn)},
         "with --at-once: who releases the lock in one step does not look whether somebody waits for it"},
     ExploredRule{
         "",
         "at-once-answers",
-        {.rules = cql::without(&cql::Rules::at_once_answers, &cql::Rules::ask_again)},
+        {.rules = mutants::without(&cql::Rules::at_once_answers, &cql::Rules::ask_again)},
         "with --at-once --resets: who releases the lock in one step owes an answer to a reset, and gives none"},
     ExploredRule{
         "",
         "acknowledged-slots",
-        {.rules = cql::without(&cql::Rules::first_takes_turn), .acknowledged_slots = false},
+        {.rules = mutants::without(&cql::Rules::first_takes_turn), .acknowledged_slots = false},
         "with --heirs: a slot is given again although somebody does not know that it was free"},
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "mutants/rule_infos.h"
 #include "torture/world.h"
 
 namespace declock::torture {
@@ -18,7 +19,7 @@ constexpr std::array kClusterSwitches{
 
 std::vector<Switch> switches() {
   std::vector<Switch> all(kClusterSwitches.begin(), kClusterSwitches.end());
-  for (const cql::RuleInfo& rule : cql::kRuleInfos)
+  for (const mutants::RuleInfo& rule : mutants::kRuleInfos)
     all.push_back({rule.hazard, rule.name, rule.without});
   return all;
 }
@@ -44,7 +45,7 @@ Outcome run(const Plan& plan, LeftOut left_out) {
     cluster.initialise = name != "initialise";
     cluster.pardon_lateness = name != "lateness";
   } else if (left_out) {
-    protocol = cql::kRuleInfos[*left_out - kClusterSwitches.size()].rules;
+    protocol = mutants::kRuleInfos[*left_out - kClusterSwitches.size()].rules;
   }
   return run_world(plan, cluster, protocol);
 }

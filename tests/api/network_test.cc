@@ -94,7 +94,7 @@ class TcpCluster : public ::testing::Test {
       if (read(socket, &config.coordinator->port, 2) != 2) _exit(2);
     }
     config.expose = [](const std::string& host, std::span<std::byte> memory) {
-      return net::open_exposure({net::Network::tcp}, host, memory);
+      return net::open_exposure({Fabric::tcp}, host, memory);
     };
     config.log = [&](const std::string& line) {  // shown if the test fails
       fmt::print(stderr, "memory node {}: {}\n", config.id, line);

@@ -119,7 +119,7 @@ class NetStage final : public Stage {
 
   bool can(Can what) const override {
     const bool tcp =
-        network_.network == net::Network::tcp && geteuid() == 0;  // who may break connections
+        network_.network == Fabric::tcp && geteuid() == 0;  // who may break connections
     return what == Can::remove_the_living || tcp;
   }
   void break_memory() override {
@@ -214,11 +214,11 @@ class NetStage final : public Stage {
 }  // namespace
 
 std::unique_ptr<Stage> make_tcp_stage(std::uint32_t nodes) {
-  return std::make_unique<NetStage>(net::NetworkOptions{net::Network::tcp}, nodes);
+  return std::make_unique<NetStage>(net::NetworkOptions{Fabric::tcp}, nodes);
 }
 
 std::unique_ptr<Stage> make_verbs_stage(std::uint32_t nodes) {
-  return std::make_unique<NetStage>(net::NetworkOptions{net::Network::verbs}, nodes);
+  return std::make_unique<NetStage>(net::NetworkOptions{Fabric::verbs}, nodes);
 }
 
 std::unique_ptr<Stage> make_stage(const std::string& fabric, std::uint32_t nodes) {
@@ -229,7 +229,7 @@ std::unique_ptr<Stage> make_stage(const std::string& fabric, std::uint32_t nodes
 
 std::string why_not(const std::string& fabric) {
   if (fabric != "verbs") return {};
-  const auto transport = net::open_transport({net::Network::verbs}, "127.0.0.1");
+  const auto transport = net::open_transport({Fabric::verbs}, "127.0.0.1");
   return transport ? "" : transport.error();
 }
 

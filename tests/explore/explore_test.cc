@@ -76,7 +76,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LeftOutRule);
 #endif
 
 TEST(Mutants, EveryRuleIsAmongThem) {
-  for (const cql::RuleInfo& rule : cql::kRuleInfos) {
+  for (const mutants::RuleInfo& rule : mutants::kRuleInfos) {
     if (rule.needs_faults) continue;
     EXPECT_TRUE(std::any_of(std::begin(kMutants), std::end(kMutants), [&](const Mutant& m) {
       return m.rule == rule.name;

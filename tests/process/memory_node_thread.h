@@ -36,7 +36,7 @@ class MemoryNodeThread {
     config.shape.members = members;
     config.shape.lease = lease;
     config.expose = [](const std::string& host, std::span<std::byte> memory) {
-      return net::open_exposure({net::Network::tcp}, host, memory);
+      return net::open_exposure({Fabric::tcp}, host, memory);
     };
     config.log = [this](const std::string& line) {
       const std::lock_guard guard{mutex_};
@@ -73,7 +73,7 @@ inline member::NetNodeConfig config_for(const MemoryNodeThread& mn) {
   config.coordinator = mn.address();
   config.secret = secret_of(1);
   config.transport = [](const std::string& host) {
-    return net::open_transport({net::Network::tcp}, host);
+    return net::open_transport({Fabric::tcp}, host);
   };
   return config;
 }

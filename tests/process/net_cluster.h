@@ -160,7 +160,7 @@ class NetCluster {
     EXPECT_TRUE(member::set_coordinator(coordinator(), config));
     config.patience = kHangs;
     config.transport = [](const std::string& host) {
-      return net::open_transport({net::Network::tcp}, host);
+      return net::open_transport({Fabric::tcp}, host);
     };
     auto node = member::NetNode::join(config);
     EXPECT_TRUE(node) << node.error();

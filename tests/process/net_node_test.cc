@@ -101,8 +101,8 @@ TEST(NetNode, LargeReadsAndWritesKeepTheirOrder) {
 TEST(NetNode, NotOneByteLandsAfterTheMemoryNodeHasSaidThatItIsFenced) {
   constexpr std::size_t kBytes = 64 << 20;
   std::vector<std::byte> memory(kBytes);
-  auto exposure = net::open_exposure({net::Network::tcp}, "127.0.0.1", memory);
-  auto transport = net::open_transport({net::Network::tcp}, "127.0.0.1");
+  auto exposure = net::open_exposure({Fabric::tcp}, "127.0.0.1", memory);
+  auto transport = net::open_transport({Fabric::tcp}, "127.0.0.1");
   ASSERT_TRUE(exposure && transport);
   struct Sink final : net::Transport::Sink {
     void on_complete(net::Batch&, Errc status) override { ended = status; }
@@ -144,7 +144,7 @@ TEST(NetNode, NotOneByteLandsAfterTheMemoryNodeHasSaidThatItIsFenced) {
     for (int i = 0; i < 1000 && !sink.ended; ++i) (void)(*transport)->poll(sink);
     sink = {};
     transport =
-        net::open_transport({net::Network::tcp}, "127.0.0.1");  // the old one may still read the batch
+        net::open_transport({Fabric::tcp}, "127.0.0.1");  // the old one may still read the batch
   }
 }
 
@@ -253,7 +253,7 @@ member::NetNodeConfig config_with(Make coordinator) {
   member::NetNodeConfig config;
   config.coordinator.host = "127.0.0.1";
   config.transport = [](const std::string& host) {
-    return net::open_transport({net::Network::tcp}, host);
+    return net::open_transport({Fabric::tcp}, host);
   };
   config.other_coordinator = std::move(coordinator);
   return config;
@@ -431,7 +431,7 @@ class MemoryNodeAtAWhim : public testing::Test {
     config.secret = secret_of(1);
     config.shape.lease = milliseconds(80);
     config.expose = [](const std::string& host, std::span<std::byte> memory) {
-      return net::open_exposure({net::Network::tcp}, host, memory);
+      return net::open_exposure({Fabric::tcp}, host, memory);
     };
     config.other_coordinator = [&](wire::Hub&, member::MemoryLink::Events& events) {
       return std::make_unique<Whim>(events, on_tick, registered_);

@@ -85,7 +85,7 @@ Task<void> wake_and_destroy(NetWorker& worker, Port& port) {
 TEST(Port, WhoIsDestroyedBetweenBeingWokenAndGoingOnIsForgotten) {
   NobodyAnswers switchboard;
   NetWorker worker{Prng{1, 1}, [](Time) {}};
-  auto transport = open_transport({Network::tcp}, "127.0.0.1");
+  auto transport = open_transport({Fabric::tcp}, "127.0.0.1");
   ASSERT_TRUE(transport) << transport.error();
   Port port{{}, std::move(*transport), worker, switchboard};
   worker.set_port(&port);
@@ -97,7 +97,7 @@ TEST(Port, WhoIsDestroyedBetweenBeingWokenAndGoingOnIsForgotten) {
 TEST(Port, ThanksForSomebodyWhoIsNotKnownDoNotKeepAWorkerAwake) {
   NobodyAnswers switchboard;
   NetWorker worker{Prng{1, 1}, [](Time) {}};
-  auto transport = open_transport({Network::tcp}, "127.0.0.1");
+  auto transport = open_transport({Fabric::tcp}, "127.0.0.1");
   ASSERT_TRUE(transport) << transport.error();
   Port port{{}, std::move(*transport), worker, switchboard};
   Packet second{};

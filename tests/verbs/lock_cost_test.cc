@@ -22,7 +22,7 @@ constexpr int kTimes = 10;
   config.bytes = 1 << 16;
   config.shape.lease = seconds(30);  // a busy machine keeps nobody from renewing it
   config.expose = [](const std::string& host, std::span<std::byte> memory) {
-    return net::open_exposure({net::Network::verbs}, host, memory);
+    return net::open_exposure({Fabric::verbs}, host, memory);
   };
   auto node = memnode::MemoryNode::open(config);
   if (!node) _exit(2);
@@ -42,7 +42,7 @@ Task<bool> lock_and_unlock(Worker&, TimedLockClient& client) {
 }
 
 TEST(LockAtTheAdapter, AnUncontendedAcquireAndReleaseIsOneFetchAndAddEach) {
-  if (const auto device = net::open_transport({net::Network::verbs}, ""); !device)
+  if (const auto device = net::open_transport({Fabric::verbs}, ""); !device)
     GTEST_SKIP() << device.error();
   int told[2];
   ASSERT_EQ(pipe(told), 0);
@@ -53,7 +53,7 @@ TEST(LockAtTheAdapter, AnUncontendedAcquireAndReleaseIsOneFetchAndAddEach) {
   config.coordinator.host = "127.0.0.1";
   ASSERT_EQ(read(told[0], &config.coordinator.port, 2), 2);
   config.transport = [](const std::string& host) {
-    return net::open_transport({net::Network::verbs}, host);
+    return net::open_transport({Fabric::verbs}, host);
   };
   {
     auto node = member::NetNode::join(config);

@@ -36,14 +36,14 @@ verbs::VerbsConfig verbs_config(const NetworkOptions& options) {
 
 void load([[maybe_unused]] const NetworkOptions& options) {
 #if DECLOCK_TCP
-  if (options.network == Network::tcp)
+  if (options.network == Fabric::tcp)
     (void)ofi::load_library();  // whoever uses it tells what is missing
 #endif
 }
 
 Result<std::unique_ptr<Transport>, std::string> open_transport(
     const NetworkOptions& options, [[maybe_unused]] const std::string& host) {
-  if (options.network == Network::tcp) {
+  if (options.network == Fabric::tcp) {
 #if DECLOCK_TCP
     return as<Transport>(ofi::OfiTransport::open(host));
 #else
@@ -60,7 +60,7 @@ Result<std::unique_ptr<Transport>, std::string> open_transport(
 Result<std::unique_ptr<Exposure>, std::string> open_exposure(
     const NetworkOptions& options, [[maybe_unused]] const std::string& host,
     [[maybe_unused]] std::span<std::byte> memory) {
-  if (options.network == Network::tcp) {
+  if (options.network == Fabric::tcp) {
 #if DECLOCK_TCP
     return as<Exposure>(ofi::OfiExposure::open_on(host, memory));
 #else

@@ -5,14 +5,13 @@
 #include <span>
 #include <string>
 
+#include "fabric/kind.h"
 #include "net/transport.h"
 
 namespace declock::net {
 
-enum class Network : std::uint8_t { tcp, verbs };
-
 struct NetworkOptions {
-  Network network = Network::tcp;
+  Fabric network = Fabric::tcp;  // or verbs
   // verbs; chosen by itself where nothing is said
   std::string device{};
   int port = 0;
