@@ -68,10 +68,9 @@ int run(Options& options) {
     ProgressLine line;
     runs.push_back({config, bench::run_micro(config, [&](double part) {
                       if (stop) throw CannotRun("interrupted; no result was written");
-                      line.show(
-                          fmt::format("{}: {:3.0f} % of {}{}", config.lock, part * 100,
-                                      format_duration(config.warmup + config.duration),
-                                      config.fabric == Fabric::sim ? " of virtual time" : ""));
+                      line.show(fmt::format("{}: {:3.0f} % of {}{}", config.lock, part * 100,
+                                            format_duration(config.warmup + config.duration),
+                                            config.fabric == Fabric::sim ? " of virtual time" : ""));
                     })});
   }
   const bool one = options.config.lock != "all";

@@ -168,7 +168,7 @@ class Core {
   Tally members_;
   Tally removals_;
 
-  std::mutex mutex_;                            // of what follows
+  std::mutex mutex_;  // of what follows
   std::vector<NearLock*> near_locks_;
   std::vector<Table> tables_;                   // by number
   std::map<std::uint64_t, std::string> names_;  // of locks, by packed address

@@ -55,8 +55,7 @@ Errc NearLock::lock(Mode mode) {
   const bool timed = --untimed_ == 0;
   // Who is likely to wait looks at the clock first: its entry should come soon after its fetch-and-add.
   const bool waits = !shape_.surely_gives(words_.load(0), mode);
-  if (record_.folded != Folded::free || timed || waits)
-    return lock_here(mode, timed, std::move(guard));
+  if (record_.folded != Folded::free || timed || waits) return lock_here(mode, timed, std::move(guard));
   const std::uint64_t word = words_.add(0, shape_.header.acquire_delta(mode));
   if (!shape_.surely_gives(word, mode)) {
     record_.folded = Folded::no;
@@ -178,11 +177,8 @@ Errc NearLock::wait_here(Mode mode, bool timed, Guard guard) {
   if (shared_.membership.evicted()) return Errc::busy;
   const Time now = monotonic_now();
   ThreadWait wait;
-  LocalWaiter me{.addr = record_.lock,
-                 .mode = mode,
-                 .asked = asked_at(now),
-                 .thread = &wait,
-                 .counts = &in(mode)};
+  LocalWaiter me{
+      .addr = record_.lock, .mode = mode, .asked = asked_at(now), .thread = &wait, .counts = &in(mode)};
   LocalLocks& locals = shared_.locks.locals();
   using Entry = LocalLocks::Entry;
   const std::optional<Entry> entry = locals.enter_here(record_, me, now);
@@ -218,8 +214,7 @@ std::optional<Timestamp> NearLock::waiting_behind(const Hold& hold) const {
 bool NearLock::unlock_here(Mode mode, Guard guard) {
   record_.unfold();
   if (hier::is_alone(record_, kAllRules)) {
-    const std::uint64_t word =
-        words_.add(0, shape_.header.release_delta(record_.local.hold.mode));
+    const std::uint64_t word = words_.add(0, shape_.header.release_delta(record_.local.hold.mode));
     gone(mode, &Holds::released);
     end_unlock(shape_.header.decode(word), std::move(guard));
     return true;
@@ -238,8 +233,7 @@ bool NearLock::unlock_here(Mode mode, Guard guard) {
 
 // Its release has found this.
 void NearLock::end_unlock(const Header& found, Guard guard) {
-  const hier::Released released =
-      hier::end_release(record_, words_, shape_, kAllRules, true, found);
+  const hier::Released released = hier::end_release(record_, words_, shape_, kAllRules, true, found);
   if (released == hier::Released::yes) {
     if (hier::may_act_at_once(record_)) record_.folded = Folded::free;
     return;

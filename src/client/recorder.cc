@@ -35,8 +35,8 @@ void Recorder::acquired(const LockRef& lock, Held& held, std::int64_t called_ns,
   if (trace_ != nullptr) trace_->acquired(lock, held, called_ns);
 }
 
-void Recorder::acquired_often(const LockRef& lock, Mode mode, std::uint64_t at_once,
-                              std::uint64_t here, std::uint64_t elsewhere) {
+void Recorder::acquired_often(const LockRef& lock, Mode mode, std::uint64_t at_once, std::uint64_t here,
+                              std::uint64_t elsewhere) {
   const std::uint64_t waited = here + elsewhere;
   const std::uint64_t all = at_once + waited;
   if (all == 0) return;

@@ -11,7 +11,7 @@
 namespace declock::client {
 
 struct Target {
-  Fabric fabric = Fabric::shm;  // but not sim
+  Fabric fabric = Fabric::shm;     // but not sim
   std::string name;                // shm
   std::vector<std::string> hosts;  // tcp and verbs: HOST:PORT
   Options options;

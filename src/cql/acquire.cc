@@ -156,8 +156,7 @@ Task<Result<std::optional<Hold>>> CqlLock::enqueue_and_wait(Record& record, Mode
   const WaitScope scope{*this, record, waiting};
   if (!self_.requests.is_over(waiting)) {
     const Outstanding busy{*this, record};
-    const Result<void> announced =
-        co_await announce(record, waiting, asked, place.watching != nullptr);
+    const Result<void> announced = co_await announce(record, waiting, asked, place.watching != nullptr);
     if (!announced) {
       const Result<void> settled = co_await settle(record.lock, announced.error());
       // Even if a grant came: the reset that follows lets go of it.
@@ -187,8 +186,7 @@ Task<Result<std::optional<Hold>>> CqlLock::enqueue_and_wait(Record& record, Mode
 
 // Writes the entry that says whom to wake. Who can watch its entry does so first: `watches` if it does already, and now
 // wants to sleep. If it was granted the lock meanwhile the entry says so.
-Task<Result<void>> CqlLock::announce(Record& record, Waiting& waiting, Timestamp asked,
-                                     bool watches) {
+Task<Result<void>> CqlLock::announce(Record& record, Waiting& waiting, Timestamp asked, bool watches) {
   const GrantKey& key = waiting.key;
   Entry entry = entry_for(key, waiting.mode, asked);
   const std::uint64_t asleep = encode(entry);

@@ -50,8 +50,7 @@ struct WordsHere {
     if (counted != nullptr) counted->add(OpKind::read, Purpose::release);
   }
   std::uint64_t add(std::size_t i, std::uint64_t delta) const { return word(i).fetch_add(delta); }
-  std::optional<std::uint64_t> fetch_add(std::size_t i, std::uint64_t delta,
-                                         Purpose /*unused*/) const {
+  std::optional<std::uint64_t> fetch_add(std::size_t i, std::uint64_t delta, Purpose /*unused*/) const {
     return add(i, delta);
   }
 };

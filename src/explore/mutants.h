@@ -46,17 +46,18 @@ inline constexpr std::array kExploredRules{
         "H36",
         "late-grant",
         {.rules = mutants::without(&cql::Rules::late_grants_are_sent, &cql::Rules::first_takes_turn)},
-        "with --at-once: who wants to grant the lock in an entry, and comes too late, sends no message"},
-    ExploredRule{
-        "",
-        "at-once-owes",
-        {.rules = mutants::without(&cql::Rules::at_once_owes, &cql::Rules::first_takes_turn)},
-        "with --at-once: who releases the lock in one step does not look whether somebody waits for it"},
-    ExploredRule{
-        "",
-        "at-once-answers",
-        {.rules = mutants::without(&cql::Rules::at_once_answers, &cql::Rules::ask_again)},
-        "with --at-once --resets: who releases the lock in one step owes an answer to a reset, and gives none"},
+        "with --at-once: who wants to grant the lock in an entry, and comes too late, sends no "
+        "message"},
+    ExploredRule{"",
+                 "at-once-owes",
+                 {.rules = mutants::without(&cql::Rules::at_once_owes, &cql::Rules::first_takes_turn)},
+                 "with --at-once: who releases the lock in one step does not look whether somebody "
+                 "waits for it"},
+    ExploredRule{"",
+                 "at-once-answers",
+                 {.rules = mutants::without(&cql::Rules::at_once_answers, &cql::Rules::ask_again)},
+                 "with --at-once --resets: who releases the lock in one step owes an answer to a "
+                 "reset, and gives none"},
     ExploredRule{
         "",
         "acknowledged-slots",

@@ -64,8 +64,8 @@ Released HierWorker::release_at_once(const Hold& hold, Header& found) {
   // Where somebody may be waiting elsewhere, a release reads the queue along (cql/release.cc), on every fabric.
   const bool watched = endpoint_.may_watch();
   if (!watched && (record->local.remote || record->local.hold.expect_waiters)) return Released::no;
-  const Released released = hier::release_at_once(
-      *record, cql::EndpointWords{endpoint_, hold.lock}, shape_, rules_, watched, found);
+  const Released released = hier::release_at_once(*record, cql::EndpointWords{endpoint_, hold.lock},
+                                                  shape_, rules_, watched, found);
   self_.requests.reclaim(*record);
   return released;
 }

@@ -19,7 +19,8 @@ struct LockShape {
   HeaderLayout header;
   std::uint32_t slots;
   QueueLayout queue;
-  Ticket ticket_limit;  // from here on a reset is needed first: the ticket would repeat (H24), or the ring's version
+  Ticket
+      ticket_limit;  // from here on a reset is needed first: the ticket would repeat (H24), or the ring's version
   // Counts and words below these are far from any limit.
   std::uint64_t few_requests;
   std::uint64_t early_ticket = 0;

@@ -118,8 +118,7 @@ class NetStage final : public Stage {
   void set_victim(Victim victim) override { victim_ = std::move(victim); }
 
   bool can(Can what) const override {
-    const bool tcp =
-        network_.network == Fabric::tcp && geteuid() == 0;  // who may break connections
+    const bool tcp = network_.network == Fabric::tcp && geteuid() == 0;  // who may break connections
     return what == Can::remove_the_living || tcp;
   }
   void break_memory() override {

@@ -94,9 +94,7 @@ Cluster over_tcp(const std::string& text, std::uint64_t seed) {
   config.endpoints = kWorkers;
   config.seed = seed;
   config.patience = seconds(60);  // on a busy machine
-  config.transport = [](const std::string& host) {
-    return net::open_transport({Fabric::tcp}, host);
-  };
+  config.transport = [](const std::string& host) { return net::open_transport({Fabric::tcp}, host); };
   return {MnId{static_cast<std::uint16_t>(std::stoul(text.substr(mn + 1)))},
           [config]() -> Result<Joined, std::string> {
             auto joined = member::NetNode::join(config);

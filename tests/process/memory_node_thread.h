@@ -72,9 +72,7 @@ inline member::NetNodeConfig config_for(const MemoryNodeThread& mn) {
   member::NetNodeConfig config;
   config.coordinator = mn.address();
   config.secret = secret_of(1);
-  config.transport = [](const std::string& host) {
-    return net::open_transport({Fabric::tcp}, host);
-  };
+  config.transport = [](const std::string& host) { return net::open_transport({Fabric::tcp}, host); };
   return config;
 }
 

@@ -97,7 +97,7 @@ class NetCluster {
       const bool ends = soon([&] { return goes_on() || processes_[i]->has_ended(); });
       ASSERT_TRUE(goes_on()) << "process " << i
                              << (ends ? fmt::format(" has ended ({}): ", processes_[i]->wait())
-                                         : " waits for ever: ")
+                                      : " waits for ever: ")
                              << processes_[i]->output() << logs();
     }
   }
@@ -159,9 +159,7 @@ class NetCluster {
     config.secret = *wire::read_secret(directory_ / "secret");
     EXPECT_TRUE(member::set_coordinator(coordinator(), config));
     config.patience = kHangs;
-    config.transport = [](const std::string& host) {
-      return net::open_transport({Fabric::tcp}, host);
-    };
+    config.transport = [](const std::string& host) { return net::open_transport({Fabric::tcp}, host); };
     auto node = member::NetNode::join(config);
     EXPECT_TRUE(node) << node.error();
     std::vector<std::uint64_t> words((kWhichMemory - kObjects) / 8);

@@ -252,9 +252,7 @@ template <class Make>
 member::NetNodeConfig config_with(Make coordinator) {
   member::NetNodeConfig config;
   config.coordinator.host = "127.0.0.1";
-  config.transport = [](const std::string& host) {
-    return net::open_transport({Fabric::tcp}, host);
-  };
+  config.transport = [](const std::string& host) { return net::open_transport({Fabric::tcp}, host); };
   config.other_coordinator = std::move(coordinator);
   return config;
 }

@@ -52,9 +52,7 @@ TEST(LockAtTheAdapter, AnUncontendedAcquireAndReleaseIsOneFetchAndAddEach) {
   config.patience = kHangs;
   config.coordinator.host = "127.0.0.1";
   ASSERT_EQ(read(told[0], &config.coordinator.port, 2), 2);
-  config.transport = [](const std::string& host) {
-    return net::open_transport({Fabric::verbs}, host);
-  };
+  config.transport = [](const std::string& host) { return net::open_transport({Fabric::verbs}, host); };
   {
     auto node = member::NetNode::join(config);
     ASSERT_TRUE(node) << node.error();
