@@ -68,7 +68,13 @@ Task<Result<Held>> Lane::acquire(Lane& lane, Wanted wanted, hier::HierLock& clie
   if (lane.core.is_current(wanted.lock.at) &&
       (wanted.words.empty() || lane.core.is_current(wanted.from))) {
     if (lane.is_behind(wanted.lock.at.mn)) (void)co_await lane.endpoint.reconnect(wanted.lock.at.mn);
-    hold = co_await wait(lane, wanted, client, along ? &look : nullptr);
+    // Most wait for ever; one coroutine less for them.
+    if (wanted.patience == Wanted::Patience::forever && !wanted.stop.stop_possible()) {
+      hold = co_await client.acquire({wanted.lock.at.mn, wanted.lock.at.offset}, wanted.mode,
+                                     along ? &look : nullptr);
+    } else {
+      hold = co_await wait(lane, wanted, client);
+    }
   }
   lane.waiting_[wanted.lock.at.mn.value].fetch_sub(1);
   if (!hold) {
@@ -91,7 +97,7 @@ Task<Result<Held>> Lane::acquire(Lane& lane, Wanted wanted, hier::HierLock& clie
   co_return Failure{error};
 }
 
-Task<Result<Hold>> Lane::wait(Lane& lane, const Wanted& wanted, hier::HierLock& client, Op* object) {
+Task<Result<Hold>> Lane::wait(Lane& lane, const Wanted& wanted, hier::HierLock& client) {
   const RemoteAddr at{wanted.lock.at.mn, wanted.lock.at.offset};
   const bool has_passed =
       wanted.patience == Wanted::Patience::until && wanted.deadline <= lane.worker.now();
@@ -101,8 +107,6 @@ Task<Result<Hold>> Lane::wait(Lane& lane, const Wanted& wanted, hier::HierLock& 
     co_return tried;
   }
   const bool for_ever = wanted.patience == Wanted::Patience::forever;
-  if (for_ever && !wanted.stop.stop_possible())
-    co_return co_await client.acquire(at, wanted.mode, object);
   if (wanted.stop.stop_requested()) co_return Failure{Errc::cancelled};
   const Time deadline = for_ever ? ThreadWorker::kNever : wanted.deadline;
   // A stop is requested from any thread, and carried out on this worker, if the client waits then.

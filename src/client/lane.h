@@ -118,7 +118,7 @@ struct Lane {
   // The one that an operation on `addr` is meant for. mn_restarted: the hold is void, or does not protect this memory.
   Result<std::uint32_t> incarnation_under(const std::optional<Hold>& hold, RemoteAddr addr);
   static Task<void> release_alone(Lane& lane, LockRef lock, Held held);
-  static Task<Result<Hold>> wait(Lane& lane, const Wanted& wanted, hier::HierLock& client, Op* object);
+  static Task<Result<Hold>> wait(Lane& lane, const Wanted& wanted, hier::HierLock& client);
 };
 
 // Runs fn on the worker's thread, soon; from any thread.

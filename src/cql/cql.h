@@ -116,6 +116,8 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   // REQUIRES: hold.mode is exclusive.
   Token token(const Hold& hold, std::uint64_t wraps) const;
 
+  const LockShape& shape() const { return shape_; }
+  const Rules& rules() const { return options_.rules; }
   void start_patrol() override { patrols_ = true; }
   bool patrols() const { return patrols_; }
   // Whoever waits looks after its wait, less and less often: how long it waits first, and how long after that.

@@ -49,8 +49,8 @@ bool HierWorker::acquire_at_once(RemoteAddr addr, Mode mode, Hold& hold) {
   const std::lock_guard guard{self_.requests.mutex()};
   cql::Record& record = self_.requests.find_or_insert(addr);
   const std::uint32_t incarnation = endpoint_.incarnation(addr.mn);
-  if (!hier::acquire_at_once(record, cql::EndpointWords{endpoint_, addr}, shape_, rules_, incarnation,
-                             mode))
+  if (!hier::acquire_at_once(record, cql::EndpointWords{endpoint_, addr}, cql_.shape(), cql_.rules(),
+                             incarnation, mode))
     return false;
   hold = record.local.hold;
   return true;
@@ -65,7 +65,7 @@ Released HierWorker::release_at_once(const Hold& hold, Header& found) {
   const bool watched = endpoint_.may_watch();
   if (!watched && (record->local.remote || record->local.hold.expect_waiters)) return Released::no;
   const Released released = hier::release_at_once(*record, cql::EndpointWords{endpoint_, hold.lock},
-                                                  shape_, rules_, watched, found);
+                                                  cql_.shape(), cql_.rules(), watched, found);
   self_.requests.reclaim(*record);
   return released;
 }

@@ -32,8 +32,6 @@ class HierWorker {
              LocalLocks& locals, const SyncedClock& clock)
       : endpoint_(endpoint),
         self_(self),
-        shape_(shape),
-        rules_(options.rules),
         is_at_once_(endpoint.completes_at_once()),
         cql_(endpoint, shape, self, options),
         locals_(locals),
@@ -79,8 +77,6 @@ class HierWorker {
 
   Endpoint& endpoint_;
   cql::Party self_;
-  const LockShape shape_;
-  const cql::Rules rules_;
   const bool is_at_once_;  // its operations take no time
   cql::CqlLock cql_;
   LocalLocks& locals_;
