@@ -310,6 +310,7 @@ std::unique_ptr<NearLock> Core::near(const LockRef& lock) {
   if (words == nullptr) return {};
   auto near = std::make_unique<NearLock>(*near_, lock, words, endpoint.incarnation(at.mn));
   const std::lock_guard guard{mutex_};
+  near->place = near_locks_.size();
   near_locks_.push_back(near.get());
   return near;
 }
@@ -318,13 +319,15 @@ void Core::forget(NearLock& near) {
   if (is_closed()) return;
   near.forget();
   const std::lock_guard guard{mutex_};
-  std::erase(near_locks_, &near);
+  NearLock* last = near_locks_.back();
+  last->place = near.place;
+  near_locks_[near.place] = last;
+  near_locks_.pop_back();
 }
 
 // Whoever reads what was counted wants all of it.
 void Core::count_near() {
   const std::lock_guard guard{mutex_};
-  const std::lock_guard requests{locks_->requests().mutex()};
   for (NearLock* near : near_locks_) near->count();
 }
 
@@ -345,8 +348,8 @@ void Core::release_behind(const LockRef& lock, const Held& held) noexcept {
   begin([lock, held](Lane& lane) { lane.release_behind(lock, held); });
 }
 
-void Core::hand_over_behind(const Hold& hold, const Header& found) {
-  begin([hold, found](Lane& lane) { lane.behind.spawn(Lane::hand_over(lane, hold, found)); });
+void Core::hand_over_behind(const Hold& hold, const cql::Owing& owing) {
+  begin([hold, owing](Lane& lane) { lane.behind.spawn(Lane::hand_over(lane, hold, owing)); });
 }
 
 Result<Hold> Core::go_on(hier::LocalWaiter& me, const Result<cql::CqlLock::Place>& entered) {

@@ -76,7 +76,7 @@ class Core {
   // For a thread that has entered the queue of a lock itself, as the one who asks here; and one that has released a lock, and
   // owes it to others.
   Result<Hold> go_on(hier::LocalWaiter& me, const Result<cql::CqlLock::Place>& entered);
-  void hand_over_behind(const Hold& hold, const Header& found);
+  void hand_over_behind(const Hold& hold, const cql::Owing& owing);
   Result<void> read(RemoteAddr from, std::span<std::uint64_t> words);
   Result<void> write(RemoteAddr to, std::span<const std::uint64_t> words);
   Result<Token> token(const Hold& hold);

@@ -153,8 +153,8 @@ Task<void> Lane::release_alone(Lane& lane, LockRef lock, Held held) {
 }
 
 // It was released by then, and what is left to do for others is theirs if this fails.
-Task<void> Lane::hand_over(Lane& lane, Hold hold, Header found) {
-  (void)co_await lane.locks.cql().hand_over_behind(hold, found);
+Task<void> Lane::hand_over(Lane& lane, Hold hold, cql::Owing owing) {
+  (void)co_await lane.locks.cql().hand_over_behind(hold, owing);
 }
 
 Task<Result<void>> Lane::read(Lane& lane, RemoteAddr from, std::span<std::uint64_t> words,

@@ -67,8 +67,8 @@ struct Lane {
     behind.spawn(release_alone(*this, lock, held));
   }
 
-  // Ends a release that a thread has begun without a worker, and that found this.
-  static Task<void> hand_over(Lane& lane, Hold hold, Header found);
+  // Ends a release that a thread has begun without a worker.
+  static Task<void> hand_over(Lane& lane, Hold hold, cql::Owing owing);
 
   // `under`: the hold that protects the memory, if there is one.
   static Task<Result<void>> read(Lane& lane, RemoteAddr from, std::span<std::uint64_t> words,

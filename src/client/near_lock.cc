@@ -32,13 +32,12 @@ NearLock::NearLock(NearLocks& shared, const LockRef& lock, std::uint64_t* words,
 }
 
 void NearLock::forget() {
-  {
-    const std::lock_guard guard{mutex_};
-    count();
-  }
+  count();
   shared_.locks.requests().keep_no_longer(record_);
 }
 
+// Once before the mutex is taken, which is gone if the cluster was closed; and once more when it is had: who is evicted gives its
+// slot up only after it was.
 bool NearLock::is_open() const {
   return core_.standing() == Errc::ok;
 }
@@ -52,6 +51,7 @@ Asked NearLock::asked_at(Time now) const {
 Errc NearLock::lock(Mode mode) {
   if (!is_open()) return Errc::busy;
   Guard guard{mutex_};
+  if (!is_open()) return Errc::busy;
   const bool timed = --untimed_ == 0;
   // Who is likely to wait looks at the clock first: its entry should come soon after its fetch-and-add.
   const bool waits = !shape_.surely_gives(words_.load(0), mode);
@@ -73,7 +73,7 @@ bool NearLock::unlock(Mode mode) {
   if (!is_open()) return false;
   Guard guard{mutex_};
   Holds& holds = in(mode);
-  if (holds.now == 0) return false;
+  if (holds.now == 0 || !is_open()) return false;
   if (record_.folded != folded_as(mode) || holds.timed.since_ns != 0)
     return unlock_here(mode, std::move(guard));
   const std::uint64_t word = words_.add(0, shape_.header.release_delta(mode));
@@ -91,6 +91,7 @@ bool NearLock::unlock(Mode mode) {
 bool NearLock::try_lock(Mode mode) {
   if (!is_open()) return false;
   const std::lock_guard guard{mutex_};
+  if (!is_open()) return false;
   record_.unfold();
   if (!hier::acquire_at_once(record_, words_, shape_, kAllRules, record_.of_incarnation, mode))
     return false;
@@ -165,7 +166,7 @@ bool NearLock::watch(cql::Waiting& waiting, Timestamp asked, Guard& guard) {
   guard.lock();
   if (changed) {
     const Entry granted = decode_entry(words_.load(mine));
-    cql::note_granted(waiting, granted, cql::behind_grant(granted) ? monotonic_now() : Time{});
+    (void)cql::note_granted(waiting, granted, cql::behind_grant(granted) ? monotonic_now() : Time{});
   }
   if (waiting.state != cql::Waiting::State::granted) return false;
   cql::end_wait(record_, waiting);
@@ -233,14 +234,16 @@ bool NearLock::unlock_here(Mode mode, Guard guard) {
 
 // Its release has found this.
 void NearLock::end_unlock(const Header& found, Guard guard) {
-  const hier::Released released = hier::end_release(record_, words_, shape_, kAllRules, true, found);
+  cql::Owing owing{found, {}};
+  const hier::Released released = hier::end_release(record_, words_, shape_, kAllRules, true, owing);
   if (released == hier::Released::yes) {
     if (hier::may_act_at_once(record_)) record_.folded = Folded::free;
     return;
   }
   const Hold hold = record_.local.hold;
-  guard.unlock();
-  shared_.core.hand_over_behind(hold, found);
+  Core& core = shared_.core;
+  guard.unlock();  // whoever has the lock next may end this object
+  core.hand_over_behind(hold, owing);
 }
 
 std::optional<Held> NearLock::take(Mode mode) {
@@ -288,6 +291,7 @@ void NearLock::gone(Mode mode, std::uint32_t Holds::*how) {
 }
 
 void NearLock::count() {
+  const std::lock_guard guard{mutex_};
   for (const Mode mode : {Mode::shared, Mode::exclusive}) {
     Holds& holds = in(mode);
     shared_.recorder.acquired_often(lock_, mode, holds.at_once + holds.joined, holds.handed,

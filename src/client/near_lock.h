@@ -46,8 +46,10 @@ class NearLock {
   // Of whoever has it exclusively.
   std::optional<Hold> hold();
 
-  // Tells the recorder what was done since the last time. REQUIRES: the mutex of the requests is held.
+  // Tells the recorder what was done since the last time.
   void count();
+
+  std::size_t place = 0;  // among all near locks; Core's
 
  private:
   using Guard = std::unique_lock<ShortLock>;

@@ -88,11 +88,17 @@ void Core::fill_report() {
   report_.members = now.members;
   report_.removals = now.removals;
   std::vector<HotLock> hot;
+  std::uint64_t waiting = 0;
+  std::uint64_t holding = 0;
   for_each_recorder([&](const Recorder& recorder) {
-    report_.waiting += recorder.waiting();
-    report_.holding += recorder.holding();
+    waiting += recorder.waiting();
+    holding += recorder.holding();
     recorder.add_to(hot);
   });
+  // What is read a moment apart may be less than nothing: a hold that one recorder was not told of yet, and another released.
+  const auto at_least_none = [](std::uint64_t n) { return n >> 63 != 0 ? 0 : n; };
+  report_.waiting = at_least_none(waiting);
+  report_.holding = at_least_none(holding);
   std::sort(hot.begin(), hot.end(),
             [](const HotLock& a, const HotLock& b) { return a.acquired > b.acquired; });
   for (std::size_t i = 0; i < std::min(hot.size(), Report::kHotLocks); ++i) {

@@ -202,9 +202,10 @@ Task<Result<void>> CqlLock::announce(Record& record, Waiting& waiting, Timestamp
   if (!options_.rules.sleeps_by_swap) swap = Op::write(at, {&asleep, 1}, Purpose::acquire);
   const Result<void> posted = co_await endpoint_.post(swap);
   if (!posted || swap.old == swap.expected || !options_.rules.sleeps_by_swap) co_return posted;
-  self_.requests.change(record, [&](const Record&) {
-    note_granted(waiting, decode_entry(swap.old), endpoint_.worker().now());
+  const bool granted = self_.requests.change(record, [&](const Record&) {
+    return note_granted(waiting, decode_entry(swap.old), endpoint_.worker().now());
   });
+  if (!granted) co_return Failure{Errc::evicted};
   co_return posted;
 }
 

@@ -36,6 +36,7 @@
 #include "cql/queue_view.h"
 #include "cql/requests.h"
 #include "cql/rules.h"
+#include "cql/successor.h"
 #include "layout/lock_shape.h"
 #include "lock/lock.h"
 #include "member/membership.h"
@@ -102,8 +103,8 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   // Would a request be served at once? One READ, and only a guess.
   Task<Result<bool>> looks_free(RemoteAddr lock, Mode mode);
 
-  // Ends a release that was begun in one step (hier/at_once.h) and found this.
-  Task<Result<void>> hand_over_behind(Hold hold, Header found);
+  // Ends a release that was begun in one step (hier/at_once.h).
+  Task<Result<void>> hand_over_behind(Hold hold, Owing owing);
 
   // When the first of those who wait behind `hold` asked, as far as the queue tells. One READ.
   Task<Result<std::optional<Timestamp>>> waiting_since(Hold hold);
@@ -150,12 +151,12 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
 
   // release.cc
   Task<Result<void>> release_and_hand_over(Record& record, Hold hold, Op* object);
-  Task<Result<void>> look_and_hand_over(Record& record, Hold hold, Header found,
+  Task<Result<void>> look_and_hand_over(Record& record, Hold hold, Owing owing,
                                         std::span<std::uint64_t> queue, bool looked);
-  Task<Result<void>> hand_over(Record& record, Hold hold, Header found, std::span<std::uint64_t> queue);
+  Task<Result<void>> hand_over(Record& record, Hold hold, Owing owing, std::span<std::uint64_t> queue);
   // What became of the duty to hand over, after a look at the queue.
   enum class HandOver : std::uint8_t { done, entry_missing, owner_unknown, overwritten };
-  HandOver try_hand_over(const Hold& hold, const Header& found, std::span<const std::uint64_t> queue,
+  HandOver try_hand_over(const Hold& hold, const Owing& owing, std::span<const std::uint64_t> queue,
                          Ticket& owed, bool refreshed);
   const member::Member* owner_of(const Waiter& waiter) const;
   bool knows_owners(const QueueView& view, Ticket begin, Ticket end) const;

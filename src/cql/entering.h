@@ -30,11 +30,17 @@ inline void note_waiting(Record& record, Waiting& waiting) {
   if (record.reset_of == waiting.key.era) waiting.become(Waiting::State::aborted);
 }
 
-// It was granted the lock in its entry. `now`: when this member learned of who waits behind it.
-inline void note_granted(Waiting& waiting, const Entry& entry, Time now) {
+// Its entry has changed. Was it granted the lock there? If not, others have taken this member for dead, and made it somebody else's.
+// `now`: when this member learned of who waits behind it.
+inline bool note_granted(Waiting& waiting, const Entry& entry, Time now) {
+  const bool granted = (entry.worker == kGranted || entry.worker == kGrantedLast) &&
+                       entry.tag == static_cast<std::uint32_t>(waiting.key.ticket.value) &&
+                       entry.epoch == waiting.key.era.epoch;
+  if (!granted) return false;
   const std::optional<Timestamp> behind = behind_grant(entry);
   if (behind) waiting.waiting_since = RemoteWait{*behind, now};
   waiting.become(Waiting::State::granted);
+  return true;
 }
 
 inline void end_wait(Record& record, const Waiting& waiting) {

@@ -98,7 +98,7 @@ Task<Result<void>> CqlLock::leave_for(Record& record, Hold place, Op* mark,
   const Header found = shape_.header.decode(leave.old);
   if (owes_nothing(place, found)) co_return Result<void>{};
   const HandingOver under_way{*this, record};
-  co_return co_await hand_over(record, place, found, queue.words());
+  co_return co_await hand_over(record, place, {found, {}}, queue.words());
 }
 
 // Behind a hold that is shared: readers of this member wait for them, with no place in the queue.

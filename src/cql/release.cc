@@ -64,19 +64,19 @@ Task<Result<void>> CqlLock::release_and_hand_over(Record& record, Hold hold, Op*
   }
   const Header found = shape_.header.decode(leave.old);
   if (owes_nothing(hold, found)) co_return Result<void>{};
-  co_return co_await look_and_hand_over(record, hold, found, queue.words(), look_now);
+  co_return co_await look_and_hand_over(record, hold, {found, {}}, queue.words(), look_now);
 }
 
-Task<Result<void>> CqlLock::hand_over_behind(Hold hold, Header found) {
+Task<Result<void>> CqlLock::hand_over_behind(Hold hold, Owing owing) {
   const RecordUse record{self_.requests, hold.lock};
   ScratchWords queue{frames(), shape_.queue_words()};
   const HandingOver under_way{*this, *record, true};
-  co_return co_await look_and_hand_over(*record, hold, found, queue.words(), false);
+  co_return co_await look_and_hand_over(*record, hold, owing, queue.words(), false);
 }
 
 // The object is written and the lock released, whatever becomes of handing it over: if this compute node is evicted, or the
 // memory node restarts, others mend that. `looked`: the queue was read behind the release.
-Task<Result<void>> CqlLock::look_and_hand_over(Record& record, Hold hold, Header found,
+Task<Result<void>> CqlLock::look_and_hand_over(Record& record, Hold hold, Owing owing,
                                                std::span<std::uint64_t> queue, bool looked) {
   Result<void> handed;
   if (!looked) {
@@ -85,14 +85,16 @@ Task<Result<void>> CqlLock::look_and_hand_over(Record& record, Hold hold, Header
     handed = co_await endpoint_.post(look);
     if (!handed) handed = co_await settle(hold.lock, handed.error());
   }
-  if (handed) handed = co_await hand_over(record, hold, found, queue);
-  if (!handed && handed.error() == Errc::outcome_unknown) handed = co_await reset(record, found.epoch);
+  if (handed) handed = co_await hand_over(record, hold, owing, queue);
+  if (!handed && handed.error() == Errc::outcome_unknown)
+    handed = co_await reset(record, owing.found.epoch);
   if (!handed && handed.error() == Errc::stuck) co_return handed;
   co_return Result<void>{};
 }
 
-Task<Result<void>> CqlLock::hand_over(Record& record, Hold hold, Header found,
+Task<Result<void>> CqlLock::hand_over(Record& record, Hold hold, Owing owing,
                                       std::span<std::uint64_t> queue) {
+  const Header& found = owing.found;
   Worker& worker = endpoint_.worker();
   const Time began = worker.now();
   Time patient_until = began + options_.patience;
@@ -102,11 +104,11 @@ Task<Result<void>> CqlLock::hand_over(Record& record, Hold hold, Header found,
       false;  // no living member has an operation under way that could write the missing entry
 
   for (;;) {  // until the entry that is missing comes, or a reset (H15)
-    HandOver handed = try_hand_over(hold, found, queue, owed, false);
+    HandOver handed = try_hand_over(hold, owing, queue, owed, false);
     if (handed == HandOver::owner_unknown) {  // somebody has joined
       const Result<void> refreshed = co_await self_.membership.refresh(worker);
       if (!refreshed) co_return refreshed;
-      handed = try_hand_over(hold, found, queue, owed, true);
+      handed = try_hand_over(hold, owing, queue, owed, true);
     }
     if (handed == HandOver::overwritten) co_return Failure{Errc::stuck};
     if (handed == HandOver::done) co_return Result<void>{};
@@ -140,13 +142,15 @@ Task<Result<void>> CqlLock::hand_over(Record& record, Hold hold, Header found,
 
 // `owed`: the first that was not granted yet, which is the first at all until everything is settled, but without rule H29.
 // `refreshed`: whoever is not known now was removed.
-CqlLock::HandOver CqlLock::try_hand_over(const Hold& hold, const Header& found,
+CqlLock::HandOver CqlLock::try_hand_over(const Hold& hold, const Owing& owing,
                                          std::span<const std::uint64_t> queue, Ticket& owed,
                                          bool refreshed) {
+  const Header& found = owing.found;
   const QueueView view = behind_release(hold, found, options_.rules, shape_, queue);
   if (is_void(view, found)) return HandOver::done;
   if (view.overwritten()) return HandOver::overwritten;
-  const Decision decision = whom_to_grant(view, hold, found);
+  const Decision decision =
+      owing.grant_end ? Decision{*owing.grant_end, true} : whom_to_grant(view, hold, found);
   if (options_.rules.grants_name_incarnations && !refreshed &&
       !knows_owners(view, owed, decision.grant_end)) {
     return HandOver::owner_unknown;

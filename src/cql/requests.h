@@ -39,6 +39,7 @@ class Requests {
   void keep_no_longer(Record& record) {
     const std::lock_guard guard{mutex_};
     record.keepers -= 1;
+    record.unfold();
     reclaim(record);
   }
 

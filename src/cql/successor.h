@@ -58,6 +58,13 @@ inline Ticket end_of_visible_run(const QueueView& view) {
   return end;
 }
 
+// A release in one step that leaves something to do: what it found, and, if that is decided already, the end of those whom it grants
+// the lock. Some of them may have been granted it: so nobody may decide anew (H29).
+struct Owing {
+  Header found{};
+  std::optional<Ticket> grant_end{};
+};
+
 // A writer leaves: everything in [h, T) waits, and h is next, alone if it is a writer, with the whole
 // group of readers up to the next writer if it is a reader. `readers_hold`: it leaves before its turn, while readers
 // hold the lock (leave.cc); then the next writer has to wait for them.

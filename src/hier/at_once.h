@@ -45,8 +45,9 @@ bool acquire_at_once(cql::Record& record, Words words, const LockShape& shape, c
 
 // Grants the lock to those whom a release owes it. False: something is left to do, for those who do not watch their entries.
 template <class Words>
-bool hand_over_at_once(Words words, const Hold& hold, const Header& found, const LockShape& shape,
+bool hand_over_at_once(Words words, const Hold& hold, cql::Owing& owing, const LockShape& shape,
                        const cql::Rules& rules) {
+  const Header& found = owing.found;
   constexpr int kLooksMax = 32;  // an entry is on its way for less than that, if its owner has a core
   std::array<std::uint64_t, 1 + HeaderLayout::kMembersMax> queue;
   for (int look = 0; look < kLooksMax; ++look) {
@@ -65,6 +66,7 @@ bool hand_over_at_once(Words words, const Hold& hold, const Header& found, const
       continue;
     }
     const std::optional<Timestamp> behind = view.waiting_since(decision.grant_end);
+    if (rules.group_at_once) owing.grant_end = decision.grant_end;
     bool all = true;
     view.for_each([&](const cql::Waiter& w) {
       if (w.ticket >= decision.grant_end || !w.may_be_granted()) return;
@@ -83,15 +85,15 @@ enum class Released : std::uint8_t {
   owing,  // and the record says that the lock is being handed over: that is left to do (cql/release.cc)
 };
 
-// Its fetch-and-add has found this. `watched`: those who wait may watch their entries.
+// Its fetch-and-add has found `owing.found`. `watched`: those who wait may watch their entries.
 template <class Words>
 Released end_release(cql::Record& record, Words words, const LockShape& shape, const cql::Rules& rules,
-                     bool watched, const Header& found) {
+                     bool watched, cql::Owing& owing) {
   record.held.reset();
   record.local.end();
   const Hold& hold = record.local.hold;
-  if (cql::owes_nothing(hold, found) || !rules.at_once_owes) return Released::yes;
-  if (watched && hand_over_at_once(words, hold, found, shape, rules)) return Released::yes;
+  if (cql::owes_nothing(hold, owing.found) || !rules.at_once_owes) return Released::yes;
+  if (watched && hand_over_at_once(words, hold, owing, shape, rules)) return Released::yes;
   record.handing_over += 1;
   return Released::owing;
 }
@@ -103,16 +105,15 @@ inline bool is_alone(const cql::Record& record, const cql::Rules& rules) {
          (record.unanswered.empty() || !rules.at_once_answers);
 }
 
-// `found`: by the release.
 template <class Words>
 Released release_at_once(cql::Record& record, Words words, const LockShape& shape,
-                         const cql::Rules& rules, bool watched, Header& found) {
+                         const cql::Rules& rules, bool watched, cql::Owing& owing) {
   if (!is_alone(record, rules)) return Released::no;
   const std::optional<std::uint64_t> word =
       words.fetch_add(0, shape.header.release_delta(record.local.hold.mode), Purpose::release);
   if (!word) return Released::no;
-  found = shape.header.decode(*word);
-  return end_release(record, words, shape, rules, watched, found);
+  owing = {shape.header.decode(*word), {}};
+  return end_release(record, words, shape, rules, watched, owing);
 }
 
 }  // namespace declock::hier

@@ -56,7 +56,7 @@ bool HierWorker::acquire_at_once(RemoteAddr addr, Mode mode, Hold& hold) {
   return true;
 }
 
-Released HierWorker::release_at_once(const Hold& hold, Header& found) {
+Released HierWorker::release_at_once(const Hold& hold, cql::Owing& owing) {
   if (!is_at_once_ || self_.membership.evicted()) return Released::no;
   const std::lock_guard guard{self_.requests.mutex()};
   cql::Record* record = self_.requests.find(hold.lock);
@@ -65,7 +65,7 @@ Released HierWorker::release_at_once(const Hold& hold, Header& found) {
   const bool watched = endpoint_.may_watch();
   if (!watched && (record->local.remote || record->local.hold.expect_waiters)) return Released::no;
   const Released released = hier::release_at_once(*record, cql::EndpointWords{endpoint_, hold.lock},
-                                                  cql_.shape(), cql_.rules(), watched, found);
+                                                  cql_.shape(), cql_.rules(), watched, owing);
   self_.requests.reclaim(*record);
   return released;
 }
@@ -233,12 +233,12 @@ Task<Result<Token>> HierWorker::token(Hold hold) {
 }
 
 Task<Result<void>> HierWorker::unlock(Hold hold, Op* object) {
-  Header found;
-  switch (object == nullptr ? release_at_once(hold, found) : Released::no) {
+  cql::Owing owing;
+  switch (object == nullptr ? release_at_once(hold, owing) : Released::no) {
     case Released::yes:
       co_return Result<void>{};
     case Released::owing:
-      co_return co_await cql_.hand_over_behind(hold, found);
+      co_return co_await cql_.hand_over_behind(hold, owing);
     case Released::no:
       break;
   }

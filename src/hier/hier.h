@@ -61,7 +61,7 @@ class HierWorker {
   using Entry = LocalLocks::Entry;
 
   bool acquire_at_once(RemoteAddr addr, Mode mode, Hold& hold);
-  Released release_at_once(const Hold& hold, Header& found);
+  Released release_at_once(const Hold& hold, cql::Owing& owing);
   LocalWaiter request(RemoteAddr addr, Mode mode, Time now) const;
   Task<Result<Hold>> wait(LocalWaiter& me);
   Task<void> acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* object,

@@ -66,6 +66,7 @@ INSTANTIATE_TEST_SUITE_P(OfComputeNodes, CleanWhenFailing,
 INSTANTIATE_TEST_SUITE_P(AtOnce, CleanWhenFailing,
                          testing::Values(Failing{"xx;xx", {}, 0, kSlack, 0, true},
                                          Failing{"x;x;x", {}, 0, kSlack, 0, true},
+                                         Failing{"w;rw;r", {}, 0, kSlack, 0, true},  // H29
                                          Failing{"xx+x;x", {}, 0, kSlack, 0, true},
                                          Failing{"xx+x;x", {}, 0, "declock-pf", 0, true},
                                          Failing{"wW+e;x", {}, 0, kSlack, 0, true},

@@ -111,8 +111,8 @@ class NearLock : public AtOnce {
     }
     bool release() {
       const std::lock_guard guard{requests.mutex()};
-      Header found;
-      return release_at_once(record, words, shape, {}, true, found) == Released::yes;
+      cql::Owing owing;
+      return release_at_once(record, words, shape, {}, true, owing) == Released::yes;
     }
     const LockShape& shape;
     cql::Requests& requests;
@@ -175,17 +175,17 @@ TEST_F(NearLock, WhoOwesAHandOverDoesNotLeaveItUndone) {
   Waiting& waiting = start(nodes_[1], *other, W);
   settle();
   EXPECT_EQ(header().qsize, 2u);
-  Header found;
+  cql::Owing owing;
   {
     const std::lock_guard guard{here_.requests.mutex()};
-    ASSERT_EQ(release_at_once(here_.record, here_.words, shape_, {}, true, found), Released::owing);
+    ASSERT_EQ(release_at_once(here_.record, here_.words, shape_, {}, true, owing), Released::owing);
   }
   EXPECT_FALSE(may_act_at_once(here_.record)) << "until it is handed over";
   EXPECT_EQ(header().qsize, 1u);
   settle();
   EXPECT_FALSE(waiting.got);
   EXPECT_TRUE(nodes_[0].process->worker(0).run(
-      [&] { return nodes_[0].locks.worker(0).cql().hand_over_behind(hold_, found); }));
+      [&] { return nodes_[0].locks.worker(0).cql().hand_over_behind(hold_, owing); }));
   EXPECT_TRUE(may_act_at_once(here_.record));
   settle();
   ASSERT_TRUE(waiting.got && *waiting.got);
@@ -242,9 +242,9 @@ TEST_F(NearLock, WhoNoLongerWatchesIsLeftToAWorker) {
   elsewhere_.words.store(watcher.at, encode(asleep));
   EXPECT_FALSE(cql::grant_in_place(here_.words, watcher.at, watcher.watching, {}));
   EXPECT_EQ(decode_entry(elsewhere_.words.load(watcher.at)), asleep);
-  Header found;
+  cql::Owing owing;
   const std::lock_guard guard{here_.requests.mutex()};
-  EXPECT_EQ(release_at_once(here_.record, here_.words, shape_, {}, true, found), Released::owing);
+  EXPECT_EQ(release_at_once(here_.record, here_.words, shape_, {}, true, owing), Released::owing);
 }
 
 // What a thread looks at first says the same as the verdict on the header's fields.
