@@ -47,6 +47,8 @@ class Core {
     const Standing standing = standing_.load();
     return standing == Standing::closed || standing == Standing::forked;
   }
+  // Its locks are gone with all that was known of them. In a forked child that is still there, as it was.
+  bool was_closed_here() const { return standing_.load() == Standing::closed; }
   // Why calls are refused, for a person. REQUIRES: standing() is not ok.
   Error not_open() const;
   // For an exception: who throws it, and what is not obvious from its code.

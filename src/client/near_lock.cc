@@ -46,6 +46,11 @@ Asked NearLock::asked_at(Time now) const {
   return {timestamp_of(shared_.locks.clock().corrected(now)), now};
 }
 
+// A forked child has one thread, and another of its parent may have had the mutex.
+NearLock::Guard NearLock::guard_if_threads() {
+  return core_.is_closed() ? Guard{} : Guard{mutex_};
+}
+
 // ---------------------------------------------------------------- nobody is in the way
 
 Errc NearLock::lock(Mode mode) {
@@ -247,7 +252,7 @@ void NearLock::end_unlock(const Header& found, Guard guard) {
 }
 
 std::optional<Held> NearLock::take(Mode mode) {
-  const std::lock_guard guard{mutex_};
+  const Guard guard = guard_if_threads();
   if (in(mode).now == 0) return {};
   record_.unfold();
   return take_locked(mode);
@@ -262,7 +267,7 @@ Held NearLock::take_locked(Mode mode) {
 }
 
 std::optional<Hold> NearLock::hold() {
-  const std::lock_guard guard{mutex_};
+  const Guard guard = guard_if_threads();
   if (in(Mode::exclusive).now == 0) return {};
   record_.unfold();
   return record_.local.hold_now();

@@ -65,6 +65,7 @@ class NearLock {
 
   Holds& in(Mode mode) { return holds_[mode == Mode::exclusive ? 1 : 0]; }
   bool is_open() const;
+  Guard guard_if_threads();
   Errc lock_here(Mode mode, bool timed, Guard guard);
   Asked asked_at(Time now) const;
   Errc lock_found(Mode mode, std::uint64_t word, Time called, bool timed, Guard guard);

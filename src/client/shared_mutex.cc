@@ -150,7 +150,7 @@ bool SharedMutex::acquire_if(Mode mode, bool at_once, std::chrono::nanoseconds d
 }
 
 void SharedMutex::release(Mode mode) noexcept {
-  if (state_->core->is_closed()) return;  // closing has given the lock up
+  if (state_->core->was_closed_here()) return;  // closing has given the lock up
   if (state_->near && state_->near->unlock(mode)) return;
   const Held held = state_->take(mode);
   state_->core->release_behind({held.hold.lock, state_->ref().table}, held);
@@ -158,13 +158,13 @@ void SharedMutex::release(Mode mode) noexcept {
 
 Result<void> SharedMutex::release_checked(Mode mode, RemoteAddr to,
                                           std::span<const std::uint64_t> words) {
-  if (state_->core->is_closed()) return Failure{Errc::closed};
+  if (state_->core->was_closed_here()) return Failure{Errc::closed};
   const Held held = state_->take(mode);
   return state_->core->release({held.hold.lock, state_->ref().table}, held, {to, words});
 }
 
 Token SharedMutex::token() {
-  if (state_->core->is_closed())
+  if (state_->core->was_closed_here())
     fail(Errc::closed, state_->core->explained("declock::SharedMutex::token"));
   std::optional<Hold> hold;
   if (state_->exclusive.hold.mn_incarnation != 0) hold = state_->exclusive.hold;

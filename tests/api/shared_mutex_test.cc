@@ -404,6 +404,18 @@ TEST(SharedMutexProcesses, AHolderThatIsKilledIsFollowedByTheNext) {
   EXPECT_TRUE(cluster.close());
 }
 
+TEST_F(SharedMutexTest, WhatIsHeldWhenTheClusterIsClosedIsGivenUp) {
+  SharedMutex orders = cluster.shared_mutex("orders");
+  SharedMutex others = cluster.shared_mutex("others");
+  orders.lock();
+  others.lock_shared();
+  EXPECT_FALSE(cluster.close());
+  EXPECT_EQ(orders.unlock_checked().error(), Errc::closed);
+  others.unlock_shared();
+  EXPECT_THROW((void)orders.token(), std::system_error);
+  EXPECT_THROW(orders.lock(), std::system_error);
+}
+
 TEST_F(SharedMutexTest, UnlockingWhatNobodyHoldsEndsTheProgramWithASentence) {
   SharedMutex orders = cluster.shared_mutex("orders");
   const std::uint64_t word = 0;
