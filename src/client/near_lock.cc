@@ -21,7 +21,6 @@ constexpr Folded folded_as(Mode mode) {
 NearLock::NearLock(NearLocks& shared, const LockRef& lock, std::uint64_t* words,
                    std::uint32_t mn_incarnation)
     : shared_(shared),
-      core_(shared.core),
       shape_(shared.shape),
       lock_(lock),
       record_(shared.locks.requests().keep({lock.at.mn, lock.at.offset}, shared.shape, mn_incarnation)),
@@ -39,7 +38,7 @@ void NearLock::forget() {
 // Once before the mutex is taken, which is gone if the cluster was closed; and once more when it is had: who is evicted gives its
 // slot up only after it was.
 bool NearLock::is_open() const {
-  return core_.standing() == Errc::ok;
+  return shared_.core.standing() == Errc::ok;
 }
 
 Asked NearLock::asked_at(Time now) const {
@@ -48,7 +47,7 @@ Asked NearLock::asked_at(Time now) const {
 
 // A forked child has one thread, and another of its parent may have had the mutex.
 NearLock::Guard NearLock::guard_if_threads() {
-  return core_.is_closed() ? Guard{} : Guard{mutex_};
+  return shared_.core.is_closed() ? Guard{} : Guard{mutex_};
 }
 
 // ---------------------------------------------------------------- nobody is in the way

@@ -82,13 +82,12 @@ class NearLock {
   Held take_locked(Mode mode);
 
   NearLocks& shared_;
-  const Core& core_;
-  const LockShape shape_;  // here, where it is at hand
+  const LockShape& shape_;
   const LockRef lock_;
   cql::Record& record_;
   const cql::WordsHere words_;
   ShortLock& mutex_;           // of the requests
-  std::uint32_t untimed_ = 1;  // so many acquisitions until the next one that is timed
+  std::uint32_t untimed_ = 0;  // so many acquisitions until the next one that is timed
   std::array<Holds, 2> holds_{};
 };
 

@@ -11,14 +11,15 @@
 //   reset     after a failure: claim the header, get every member out of the way, start anew with an empty
 //             queue. Whoever waited tries again, and its application sees no more than a longer wait.
 //
-// Read in this order: layout/header.h (the state table), layout/entry.h, acquire.cc, release.cc,
+// Read in this order: layout/header.h (the state table), layout/entry.h, entering.h, acquire.cc, in_place.h, release.cc,
 // successor.h (whom to grant), queue_view.h (what a reader of the queue sees), requests.h (what a member
 // has to do with a lock), leave.cc, watch.cc (is anybody left who can end a wait?), reset.cc, rules.h.
 //
 // Invariants:
 //   I1  A ticket names one acquisition; the sum ticket + qsize of a header never decreases but at a wrap.
 //   I2  Every request that waits writes its entry once, into a slot of its own. The entry is only ever changed to say that
-//       its writer has left the queue, by the writer, or for a writer that was removed by whoever passes over it.
+//       its writer has left the queue, by the writer, or for a writer that was removed by whoever passes over it. One that is
+//       watched (in_place.h) is changed by a swap: by the releaser that grants it the lock, or by its writer, which goes to sleep.
 //   I3  Every release owes at most one hand-over, and the header it found says so: who is granted, by
 //       whom and when is decided by that one word. A waiter whose turn the header shows needs no grant.
 //   I4  A member has at most one request per lock at any time (H34).

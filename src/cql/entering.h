@@ -30,8 +30,8 @@ inline void note_waiting(Record& record, Waiting& waiting) {
   if (record.reset_of == waiting.key.era) waiting.become(Waiting::State::aborted);
 }
 
-// Its entry has changed. Was it granted the lock there? If not, others have taken this member for dead, and made it somebody else's.
-// `now`: when this member learned of who waits behind it.
+// Its entry has changed. Was it granted the lock there? If not, others have taken this member for dead, and the entry is
+// somebody else's. `now`: when this member learned of who waits behind it.
 inline bool note_granted(Waiting& waiting, const Entry& entry, Time now) {
   const bool granted = (entry.worker == kGranted || entry.worker == kGrantedLast) &&
                        entry.tag == static_cast<std::uint32_t>(waiting.key.ticket.value) &&

@@ -1,7 +1,8 @@
 // The words of a lock where operations take no time, for whoever acts on them itself: word 0 is the header, word 1 + i slot i.
 //
-// Both kinds have load(i); looked(), once the queue was; fetch_add(i, delta, purpose), which gives what was there, or nothing if this compute node changes
-// nothing any more; and swap(i, expected, desired, purpose), which changes nothing and is false unless the word is as expected.
+// Both kinds have load(i); looked(), to be called once the queue was read; fetch_add(i, delta, purpose), which gives what was there,
+// or nothing if this compute node changes nothing any more; and swap(i, expected, desired, purpose), which changes nothing and
+// is false unless the word is as expected.
 #pragma once
 
 #include <atomic>

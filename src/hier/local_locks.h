@@ -55,7 +55,8 @@ class LocalLocks {
   // It finds nobody here, and has entered the queue on the memory node; then it is granted the lock.
   static void ask_here(LocalLock& lock, LocalWaiter& waiter);
   void acquired_here(cql::Record& record, const Hold& hold);
-  // `now`: 0 if nobody has looked at the time, as is enough where LocalLock::since is 0: some sections are measured. False: the CQL lock is to be released, and nothing was done.
+  // `now`: 0 if nobody has looked at the time; that is enough where LocalLock::since is 0, as only some sections are measured.
+  // False: the CQL lock is to be released, and nothing was done.
   bool leave_here(cql::Record& record, Time now);
   // Suspends a queued client until it is granted or refused. False: it was, meanwhile.
   bool suspend(LocalWaiter& waiter, std::coroutine_handle<> coroutine);

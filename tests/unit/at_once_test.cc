@@ -247,6 +247,28 @@ TEST_F(NearLock, WhoNoLongerWatchesIsLeftToAWorker) {
   EXPECT_EQ(release_at_once(here_.record, here_.words, shape_, {}, true, owing), Released::owing);
 }
 
+// Others may have taken this member for dead, and marked the entry, or given its slot to somebody else.
+TEST_F(NearLock, OnlyAGrantOfThisWaitIsTakenForOne) {
+  const Watcher watcher{nodes_[1].process->membership(0).self(), Ticket{1}, W};
+  cql::Waiting waiting{.key = watcher.key, .mode = W};
+  Entry left = decode_entry(watcher.watching);
+  left.worker = kNobody;
+  Entry of_another_wait = decode_entry(watcher.watching);
+  of_another_wait.worker = kGrantedLast;
+  of_another_wait.tag = 2;
+  Entry of_another_epoch = decode_entry(watcher.watching);
+  of_another_epoch.worker = kGrantedLast;
+  of_another_epoch.epoch = Epoch{1};
+  for (const Entry& entry : {left, of_another_wait, of_another_epoch}) {
+    EXPECT_FALSE(cql::note_granted(waiting, entry, {}));
+    EXPECT_EQ(waiting.state, cql::Waiting::State::waits);
+  }
+  Entry granted = decode_entry(watcher.watching);
+  granted.worker = kGrantedLast;
+  EXPECT_TRUE(cql::note_granted(waiting, granted, {}));
+  EXPECT_EQ(waiting.state, cql::Waiting::State::granted);
+}
+
 // What a thread looks at first says the same as the verdict on the header's fields.
 TEST(AtOnceShape, WhatSurelyGivesALockIsHeld) {
   const LockShape shape{8, 8, QueueLayout::owner};
