@@ -14,7 +14,7 @@ namespace declock {
 
 class Looking {
  public:
-  static constexpr std::uint32_t kLooksMin = 64;
+  static constexpr std::uint32_t kLooksMin = 256;
   static constexpr std::uint32_t kLooksMax = 2000;
 
   // True: it came. From any thread: what one has learned of it another may overwrite (relaxed, all of it).
@@ -51,7 +51,7 @@ class Looking {
     return monotonic_now() - before < kBriefly;
   }
 
-  std::atomic<std::uint32_t> looks_{4 * kLooksMin};
+  std::atomic<std::uint32_t> looks_{kLooksMin};
   std::atomic<std::uint32_t> crowded_{0};  // so many times it does not yield
 };
 
