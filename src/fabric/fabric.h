@@ -11,7 +11,8 @@
 //       twice. With any other error none has, nor will.
 //   F3  fetch_add and compare_swap are atomic on an aligned 8-byte word. A read or a write of several
 //       words is not: it may tear between words, never inside one (over TCP, up to 16 KiB).
-//   F4  Messages between endpoints are reliable and arrive in order per pair while both ends live.
+//   F4  Messages between endpoints, of up to MessageWords::kMax words, are reliable and arrive whole, and in order per
+//       pair, while both ends live.
 //   F5  An MN can revoke a compute node's access. After that nothing that the node has sent or sends takes effect:
 //       what was under way ends with Errc::outcome_unknown if it may have before, otherwise with Errc::evicted, as does
 //       reconnect() and everything that is posted once the node knows.
@@ -32,6 +33,7 @@
 #include "base/tally.h"
 #include "declock/result.h"
 #include "declock/task.h"
+#include "fabric/message.h"
 #include "layout/ids.h"
 #include "runtime/worker.h"
 
@@ -63,6 +65,10 @@ struct Op {
   std::uint64_t compare_mask = ~std::uint64_t{0};  // masked_compare_swap: the bits that are compared
   std::uint64_t swap_mask = ~std::uint64_t{0};     // and the bits that are replaced
   std::uint64_t old = 0;  // atomics: the word before; valid after the completion
+  // Of an object that is read with the lock and written with its release, and in no other way while the lock is held.
+  bool whole = false;
+  // Of a READ along with an acquisition: it is filled in if the value comes with the lock, and is not posted otherwise.
+  bool if_carried = false;
   // For this incarnation of the MN alone, if not 0: what a hold protects is gone when the MN restarts.
   std::uint32_t incarnation = 0;
 
@@ -104,11 +110,6 @@ struct OpCounts {
   }
   OpCounts& operator+=(const OpCounts& other);
   OpCounts& operator-=(const OpCounts& other);
-};
-
-// Small, and copied; what the words mean is between sender and receiver.
-struct Message {
-  std::array<std::uint64_t, 3> words{};
 };
 
 class Receiver {

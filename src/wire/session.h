@@ -30,7 +30,7 @@
 
 namespace declock::wire {
 
-inline constexpr std::uint32_t kVersion = 3;
+inline constexpr std::uint32_t kVersion = 4;
 inline constexpr std::size_t kFrameMax = 1 << 20;
 
 enum class Role : std::uint8_t { client, server };

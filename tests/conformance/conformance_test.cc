@@ -294,6 +294,63 @@ TEST_P(Conformance, MessagesArriveOnceAndInTheOrderOfTheirSender) {
   EXPECT_TRUE(ordered);
 }
 
+// Long ones among short ones. In shared memory these alone are more than a mailbox holds.
+constexpr std::size_t kLengths[] = {0, 128, 3, 127, 1, 7, 6, 13, 3, 12, 128, 3};
+static_assert(std::ranges::max(kLengths) == MessageWords::kMax);
+constexpr std::uint64_t kRounds = 20;
+// The `i`-th of somebody.
+Message of_any_length(EndpointId from, std::uint64_t i) {
+  Message message;
+  for (std::uint64_t word = 0; word < kLengths[i % std::size(kLengths)]; ++word)
+    message.words.push_back(std::uint64_t{from.value} << 48 | i << 16 | word);
+  return message;
+}
+class Comparer final : public Receiver {
+ public:
+  void on_message(EndpointId from, const Message& message) override {
+    const Message expected = of_any_length(from, next_[from.value]++);
+    if (!std::ranges::equal(message.words, expected.words)) wrong += 1;
+    count += 1;
+  }
+  std::uint64_t count = 0;
+  std::uint64_t wrong = 0;
+
+ private:
+  std::array<std::uint64_t, 4> next_{};
+};
+// Without a pause, so that whoever sends to itself does not listen meanwhile.
+Task<void> send_all_lengths(Endpoint& endpoint, std::uint64_t nodes, EndpointId to) {
+  std::uint64_t i = 0;
+  for (std::uint64_t round = 1; round <= kRounds; ++round) {
+    co_await meet(endpoint, nodes, round).begun();
+    for (std::size_t k = 0; k < std::size(kLengths); ++k)
+      endpoint.send(to, of_any_length(endpoint.id(), i++));
+  }
+  co_await until_said(endpoint, 1);  // what did not fit is sent while the worker runs
+}
+Task<void> compare(Endpoint& endpoint, std::uint64_t nodes, Comparer& comparer) {
+  endpoint.set_receiver(&comparer);
+  Task<void> own = send_all_lengths(endpoint, nodes, endpoint.id());
+  own.start();
+  const Time latest = endpoint.worker().now() + kHangs;
+  while (comparer.count < nodes * kRounds * std::size(kLengths) && endpoint.worker().now() < latest)
+    co_await endpoint.worker().sleep_for(microseconds(100));
+  co_await say(endpoint);
+  while (!own.done()) co_await endpoint.worker().sleep_for(microseconds(100));
+  endpoint.set_receiver(nullptr);
+}
+
+TEST_P(Conformance, MessagesOfAnyLengthArriveWholeAndInOrder) {
+  Comparer comparer;
+  const auto sender = [](Endpoint& e, member::Membership&) {
+    return send_all_lengths(e, 4, EndpointId{0});
+  };
+  stage(4)->run({[&](Endpoint& e, member::Membership&) { return compare(e, 4, comparer); }, sender,
+                 sender, sender});
+  EXPECT_EQ(comparer.count, 4 * kRounds * std::size(kLengths));
+  EXPECT_EQ(comparer.wrong, 0u);
+}
+
 // ---------------------------------------------------------------- timers and counts (F6)
 
 Task<void> sleep_and_look(Endpoint& endpoint,

@@ -5,7 +5,9 @@
 
 #include <array>
 #include <utility>
+#include <vector>
 
+#include "member_net/messages.h"
 #include "net/worker.h"
 #include "networks/networks.h"
 
@@ -103,12 +105,50 @@ TEST(Port, ThanksForSomebodyWhoIsNotKnownDoNotKeepAWorkerAwake) {
   Packet second{};
   second.sender = PeerId{.slot = Slot{3}, .incarnation = 1, .worker = 0};
   second.number = 2;  // the first is missing: its sender should hear that at once
+  PacketWords words;
   Blob blob = "p";
-  blob.append(reinterpret_cast<const char*>(&second), sizeof second);
+  blob.append(reinterpret_cast<const char*>(words.data()), pack(second, words) * sizeof words[0]);
   ASSERT_TRUE(port.accept(second.sender, blob));
   EXPECT_TRUE(port.anything_unsent());
   port.poll();
   EXPECT_FALSE(port.anything_unsent());
+}
+
+// Through a memory node, whose control connection takes no longer ones.
+TEST(Port, APacketOfAnyLengthIsRelayed) {
+  struct Heard final : Receiver {
+    void on_message(EndpointId, const Message& message) override {
+      words.emplace_back(message.words.begin(), message.words.end());
+    }
+    std::vector<std::vector<std::uint64_t>> words;
+  };
+  NobodyAnswers switchboard;
+  NetWorker worker{Prng{1, 1}, [](Time) {}};
+  Port port{{}, std::make_unique<TakesOne>(), worker, switchboard};
+  NetEndpoint endpoint{EndpointId{0}, worker, port};
+  Heard heard;
+  endpoint.set_receiver(&heard);
+  Packet packet{};
+  packet.sender = PeerId{.slot = Slot{3}, .incarnation = 1, .worker = 0};
+  std::vector<std::vector<std::uint64_t>> expected;
+  for (std::size_t count = 0; count <= MessageWords::kMax; ++count) {
+    packet.number += 1;
+    PacketWords words;
+    member::Relay relay{};
+    relay.blob = "p";
+    relay.blob.append(reinterpret_cast<const char*>(words.data()),
+                      pack(packet, words) * sizeof words[0]);
+    const auto relayed = member::from_bytes<member::Relay>(member::to_bytes(relay));
+    ASSERT_TRUE(relayed) << count;
+    ASSERT_TRUE(port.accept(packet.sender, relayed->blob));
+    expected.emplace_back(packet.message.words.begin(), packet.message.words.end());
+    if (count < MessageWords::kMax) packet.message.words.push_back(count);
+  }
+  EXPECT_EQ(heard.words, expected);
+  EXPECT_FALSE(port.accept(packet.sender, "p")) << "too short";
+  EXPECT_FALSE(port.accept(packet.sender, "p" + std::string(sizeof(PacketWords) + 8, 'x')))
+      << "too long";
+  EXPECT_EQ(heard.words.size(), expected.size());
 }
 
 }  // namespace

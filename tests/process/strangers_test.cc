@@ -121,8 +121,8 @@ TEST(Strangers, APeerOfAnotherVersionIsToldSoOnBothSides) {
     if (!handled) error = handled.error();
     return !handled;
   });
-  EXPECT_NE(error.find("speaks version 3, this is version 4"), std::string::npos) << error;
-  EXPECT_TRUE(mn.logs("speaks version 4, this is version 3")) << mn.log();
+  EXPECT_NE(error.find("speaks version 4, this is version 5"), std::string::npos) << error;
+  EXPECT_TRUE(mn.logs("speaks version 5, this is version 4")) << mn.log();
   expect_well(mn);
 }
 

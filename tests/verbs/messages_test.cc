@@ -8,6 +8,14 @@
 namespace declock::verbs {
 namespace {
 
+// Of all lengths, one after the other.
+Message message_of(std::uint64_t what) {
+  Message message;
+  for (std::uint64_t i = 0; i < what % (MessageWords::kMax + 1); ++i)
+    message.words.push_back(what + ~i);
+  return message;
+}
+
 // Two workers, and the channel between them.
 struct Pair {
   explicit Pair(std::optional<bool> repeats = {}) : a{1, repeats}, b{2, repeats} {}
@@ -31,7 +39,7 @@ struct Pair {
     const Packet packet{.cookie = 77,
                         .from = EndpointId{from.id.slot.value},
                         .to = EndpointId{to.id.slot.value},
-                        .message = {{what, ~what, 1}}};
+                        .message = message_of(what)};
     return from.transport->send(to.id, to.transport->address(), packet);
   }
   void send(Peer& from, Peer& to, std::uint64_t what) {
@@ -45,7 +53,8 @@ void expect_all(Pair& pair, const Peer& from, Peer& to, std::uint64_t count) {
   ASSERT_EQ(to.packets.size(), count);
   for (std::uint64_t i = 0; i < count; ++i) {
     const Packet& got = to.packets[i];
-    ASSERT_EQ(got.message.words, (std::array<std::uint64_t, 3>{i, ~i, 1}));
+    const Message expected = message_of(i);
+    ASSERT_TRUE(std::ranges::equal(got.message.words, expected.words)) << i;
     ASSERT_EQ(got.cookie, 77u);
     ASSERT_EQ(got.from.value, from.id.slot.value);
     ASSERT_EQ(got.to.value, to.id.slot.value);
@@ -122,7 +131,8 @@ TEST_F(Verbs, MalformedBlobsAreRefused) {
     pair.a.transport->accepted(nobody, bad);
   };
   Prng random{1, 2};
-  for (std::size_t length = 0; length <= net::kBlobMax; ++length) {
+  constexpr std::size_t kLongest = 3 * Card::kBytes;
+  for (std::size_t length = 0; length <= kLongest; ++length) {
     Blob bad(length, '\0');
     for (char& c : bad) c = static_cast<char>(random.next());
     expect_refused(bad);

@@ -1,7 +1,6 @@
 #include "net/port.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -13,19 +12,19 @@ namespace {
 const Blob kOfTransport = "t";
 const Blob kPacket = "p";
 
-static_assert(std::is_trivially_copyable_v<Packet> && sizeof(Packet) < kBlobMax);
+static_assert(sizeof(PacketWords) < kBlobMax);
 
 Blob as_blob(const Packet& packet) {
+  PacketWords words;
+  const std::size_t count = pack(packet, words);
   Blob blob = kPacket;
-  blob.append(reinterpret_cast<const char*>(&packet), sizeof packet);
+  blob.append(reinterpret_cast<const char*>(words.data()), count * sizeof words[0]);
   return blob;
 }
 
 std::optional<Packet> packet_in(const Blob& blob) {
-  if (!blob.starts_with(kPacket) || blob.size() != kPacket.size() + sizeof(Packet)) return {};
-  Packet packet;
-  std::memcpy(static_cast<void*>(&packet), blob.data() + kPacket.size(), sizeof packet);
-  return packet;
+  if (!blob.starts_with(kPacket)) return {};
+  return unpack(std::as_bytes(std::span{blob}.subspan(kPacket.size())));
 }
 
 }  // namespace

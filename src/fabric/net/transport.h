@@ -21,20 +21,12 @@
 #include "declock/result.h"
 #include "fabric/fabric.h"
 #include "layout/ids.h"
+#include "net/packet.h"
 
 namespace declock::net {
 
 using Blob = std::string;
-inline constexpr std::size_t kBlobMax = 256;
-
-// A worker of a member, at one incarnation of that member.
-struct PeerId {
-  Slot slot{};
-  std::uint32_t incarnation = 0;
-  std::uint16_t worker = 0;
-
-  constexpr auto operator<=>(const PeerId&) const = default;
-};
+inline constexpr std::size_t kBlobMax = 2048;  // the channel's strings are no longer
 
 // One operation on a memory node's memory. Those on one memory node take effect in the order in which they are posted
 // (F1): where a network does not see to that, its transport does.
@@ -55,19 +47,6 @@ struct Batch {
   std::array<Work, Doorbell::kOpsMax> works{};
   std::size_t unfinished = 0;  // for the transport
   Errc status = Errc::ok;      // for the transport
-};
-
-// A message, with where it comes from and goes to.
-struct Packet {
-  std::uint64_t cookie = 0;  // that the receiver chose: whoever does not know it is not heard
-  EndpointId from{};
-  EndpointId to{};
-  // Of streams.h:
-  PeerId sender{};
-  bool has_gap = false;            // a message from the receiver is missing
-  std::uint64_t number = 0;        // counted from 1 per pair of workers; 0: an acknowledgement alone
-  std::uint64_t acknowledged = 0;  // all up to this, of those that the receiver sent
-  Message message{};
 };
 
 struct TransportCounts {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "net/packet.h"
 
 namespace declock::ofi {
 namespace {
@@ -23,7 +24,7 @@ std::string failed(std::string_view what, long code) {
 void set_sizes() {
   static std::once_flag once;
   std::call_once(once, [] {
-    setenv("FI_OFI_RXM_BUFFER_SIZE", "2048", 0);  // holds kWordsPerAtomic
+    setenv("FI_OFI_RXM_BUFFER_SIZE", "2048", 0);  // holds kWordsPerAtomic, and every packet
     setenv("FI_OFI_RXM_MSG_RX_SIZE", "64", 0);
     setenv("FI_OFI_RXM_CM_PROGRESS_INTERVAL", "1000", 0);  // microseconds: connections come up sooner
   });
@@ -42,6 +43,7 @@ Result<std::unique_ptr<Network>, std::string> Network::open(const std::string& h
   hints->domain_attr->mr_mode = 0;  // keys of our own, offsets from the beginning of the region
   hints->rx_attr->size = 64;
   hints->tx_attr->size = 256;
+  hints->tx_attr->inject_size = sizeof(net::PacketWords);  // what is sent is copied at once (FI_INJECT)
   // F2: a WRITE is complete when it is in the memory, not when it was sent.
   hints->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
 
@@ -51,7 +53,9 @@ Result<std::unique_ptr<Network>, std::string> Network::open(const std::string& h
   if (code != 0) {
     return Failure{fmt::format(
         "libfabric has no provider tcp;ofi_rxm on {} ({}); is that an address of this machine, and is "
-        "Debian's libfabric1 (1.17 or later) installed?",
+        "Debian's libfabric1 (1.17 or later) installed, and FI_OFI_RXM_BUFFER_SIZE, if it is set, 2048 "
+        "at "
+        "least?",
         host, library().strerror(-code))};
   }
   return open_with(Info{found});

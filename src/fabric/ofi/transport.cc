@@ -50,7 +50,7 @@ OfiTransport::~OfiTransport() {
 }
 
 void OfiTransport::listen_again(std::size_t buffer) {
-  const ssize_t posted = fi_recv(endpoint_.get(), &arriving_[buffer], sizeof(net::Packet), nullptr,
+  const ssize_t posted = fi_recv(endpoint_.get(), &arriving_[buffer], sizeof(net::PacketWords), nullptr,
                                  FI_ADDR_UNSPEC, as_context(kArrived | buffer));
   // There is room for kArriving. If none is left, all listen: the error was told of one that had never stopped.
   if (posted == 0 || posted == -FI_EAGAIN) return;
@@ -216,13 +216,14 @@ bool OfiTransport::send(const net::PeerId& to, const net::Blob& address, const n
       return true;  // nobody is there: as lost as if it had just died
     at = peers_.emplace(to, Peer{found, ++peer_connections_}).first;
   }
-  // Copied. Its completion says nothing of interest but an error.
-  iovec bytes{const_cast<net::Packet*>(&packet), sizeof packet};
+  net::PacketWords words;
+  iovec bytes{words.data(), net::pack(packet, words) * sizeof words[0]};
   fi_msg message{};
   message.msg_iov = &bytes;
   message.iov_count = 1;
   message.addr = at->second.address;
   message.context = as_context(kSent | at->second.connection);
+  // Copied. Its completion says nothing of interest but an error.
   return fi_sendmsg(endpoint_.get(), &message, FI_INJECT) == 0;
 }
 
@@ -271,9 +272,11 @@ bool OfiTransport::poll(Sink& sink) {
       continue;
     }
     const std::size_t buffer = context & ~kArrived;
-    const net::Packet packet = arriving_[buffer];
+    const std::size_t length = entries[static_cast<std::size_t>(i)].len;
+    const std::optional<net::Packet> packet =
+        net::unpack({reinterpret_cast<const std::byte*>(arriving_[buffer].data()), length});
     listen_again(buffer);
-    if (entries[static_cast<std::size_t>(i)].len == sizeof packet) sink.on_packet(packet);
+    if (packet) sink.on_packet(*packet);
   }
   if (got == -FI_EAVAIL) {
     fi_cq_err_entry error{};

@@ -97,7 +97,7 @@ class OfiTransport final : public net::Transport {
   std::uint32_t peer_connections_ = 0;
   std::vector<net::PeerId>
       not_reached_;  // to be asked, at the next poll(), to drop what they have of this one
-  std::vector<net::Packet> arriving_;  // where messages are received
+  std::vector<net::PacketWords> arriving_;  // where messages are received
   // Memory for operations: all of it, because the network may use some for as long as the endpoint is open; and what is
   // to be had again, by size.
   std::map<std::uint64_t*, std::unique_ptr<std::uint64_t[]>> memory_;

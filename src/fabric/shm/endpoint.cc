@@ -76,9 +76,12 @@ void ShmEndpoint::perform(Op& op) const {
 }
 
 void ShmEndpoint::transmit(EndpointId to, const Message& message) {
-  if (is_evicted()) return;
-  // In order: not before what could not be sent yet.
-  if (is_waiting(to) || !try_send(to, message)) unsent_.push_back({to, message});
+  if (!is_evicted()) send_rest(to, message, 0);
+}
+
+void ShmEndpoint::send_rest(EndpointId to, const Message& message, std::size_t sent) {
+  // In order: not before what could not be sent yet, or not all of it (M4).
+  if (is_waiting(to) || !try_send(to, message, sent)) unsent_.push_back({to, message, sent});
 }
 
 bool ShmEndpoint::is_waiting(EndpointId to) const {
@@ -90,14 +93,14 @@ void ShmEndpoint::send_again() {
   all.swap(unsent_);
   for (const Unsent& u : all) {
     const bool gone = !MemberWord::of(cluster_.member(cluster_.owner_of(u.to)).word.load()).live;
-    if (!gone) transmit(u.to, u.message);
+    if (!gone) send_rest(u.to, u.message, u.sent);
   }
 }
 
-bool ShmEndpoint::try_send(EndpointId to, const Message& message) {
-  const bool sent = cluster_.mailbox(to).send(self_, id(), message);
+bool ShmEndpoint::try_send(EndpointId to, const Message& message, std::size_t& sent) {
+  const bool all = cluster_.mailbox(to).send(self_, id(), message, sent);
   wake(to);  // also if it is full: a claim that is in the way is passed over once the reader has looked
-  return sent;
+  return all;
 }
 
 void ShmEndpoint::wake(EndpointId to) const {
@@ -109,10 +112,11 @@ void ShmEndpoint::wake(EndpointId to) const {
 bool ShmEndpoint::poll() {
   if (is_evicted()) return false;
   if (!unsent_.empty()) send_again();
-  return mailbox_.receive([this](const Sender& sender) { return cluster_.is_alive(sender); },
-                          [this](EndpointId from, const Message& message) {
-                            if (receiver() != nullptr) receiver()->on_message(from, message);
-                          });
+  return mailbox_.receive(
+      parts_, [this](const Sender& sender) { return cluster_.is_alive(sender); },
+      [this](EndpointId from, const Message& message) {
+        if (receiver() != nullptr) receiver()->on_message(from, message);
+      });
 }
 
 bool ShmWorker::poll() {

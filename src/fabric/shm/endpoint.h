@@ -37,7 +37,7 @@ class ShmEndpoint final : public Endpoint {
   void abandon(Doorbell&) override {}
   void transmit(EndpointId to, const Message& message) override;
   void perform(Op& op) const;
-  bool try_send(EndpointId to, const Message& message);
+  bool try_send(EndpointId to, const Message& message, std::size_t& sent);
   void wake(EndpointId to) const;
 
   const Cluster& cluster_;
@@ -45,13 +45,16 @@ class ShmEndpoint final : public Endpoint {
   const std::atomic<bool>& evicted_;
   const std::uint32_t mn_incarnation_;
   Mailbox& mailbox_;
+  Parts parts_;
   // For mailboxes that were full. Bounded: a receiver has at most one request per lock and client to be told about.
   struct Unsent {
     EndpointId to;
     Message message;
+    std::size_t sent;  // words of it
   };
   std::vector<Unsent> unsent_;
   bool is_waiting(EndpointId to) const;
+  void send_rest(EndpointId to, const Message& message, std::size_t sent);
   void send_again();
   // Relaxed: who is told later finds out with its next operation.
   bool is_evicted() const { return evicted_.load(std::memory_order_relaxed); }

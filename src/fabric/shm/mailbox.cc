@@ -2,7 +2,16 @@
 
 namespace declock::shm {
 
-bool Mailbox::send(const Sender& sender, EndpointId from, const Message& message) {
+bool Mailbox::send(const Sender& sender, EndpointId from, const Message& message, std::size_t& sent) {
+  do {
+    if (!send_part(sender, from, message.words, sent)) return false;
+    sent += Part::kWords;
+  } while (sent < message.words.size());
+  return true;
+}
+
+bool Mailbox::send_part(const Sender& sender, EndpointId from, const MessageWords& words,
+                        std::size_t first) {
   // Each time around somebody has claimed a slot, or one is passed over that is late.
   for (std::uint64_t passed = 0; passed < kSlots;) {
     std::uint64_t ticket = tail_.load();
@@ -18,8 +27,11 @@ bool Mailbox::send(const Sender& sender, EndpointId from, const Message& message
       }
     }
     if (mine) {
-      slot.from = from;
-      slot.message = message;
+      Part& part = slot.part;
+      part.from = from;
+      part.size = static_cast<std::uint16_t>(words.size());
+      part.first = static_cast<std::uint16_t>(first);
+      std::copy_n(words.begin() + first, part.count(), part.words.begin());
       end_claim(slot, claim, claim.as(Status::published, false), claim.as(Status::published, true));
       tail_.compare_exchange_strong(ticket, ticket + 1);
       return true;

@@ -30,6 +30,9 @@
 //     slots that it has marked, and remembers (late_).
 // M3  The reader looks at those first, the oldest first, and marks what it finds behind them from the same sender. So the
 //     messages of a sender arrive in their order (F4).
+// M4  A message that is too long for a slot travels in parts, in one slot each, and its sender sends nothing else here before
+//     the last of them. Each part says where in the message it belongs, so the reader, which puts them together by sender
+//     (parts.h), knows a beginning, and drops what it has not seen the beginning of: somebody else has read that, who died.
 //
 // All senders together can stop a mailbox only if kSlots of them are stopped in these few instructions at once.
 #pragma once
@@ -40,35 +43,26 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
-#include "fabric/fabric.h"
-#include "layout/ids.h"
+#include "shm/parts.h"
 
 namespace declock::shm {
-
-// As whom an endpoint sends.
-struct Sender {
-  Slot slot;
-  std::uint16_t endpoint;  // of that member, counted from 0
-  std::uint32_t incarnation;
-
-  static constexpr std::uint32_t kIncarnationMask = 0xF'FFFF;
-  constexpr bool operator==(const Sender&) const = default;
-};
 
 class Mailbox {
  public:
   static constexpr std::uint64_t kSlots = 64;
 
-  // False: it is full.
-  bool send(const Sender& sender, EndpointId from, const Message& message);
+  // Sends the words of the message from number `sent` on, and moves that on. False: it is full. The rest is to be sent before
+  // anything else of this sender (M4).
+  bool send(const Sender& sender, EndpointId from, const Message& message, std::size_t& sent);
 
-  // The reader's side. `alive(sender)` says whether a sender is still a member; `deliver(from, message)` gets what has
-  // arrived. A reader that is killed at any step leaves what the next one can go on with.
+  // The reader's side. `parts` is the reader's own; `alive(sender)` says whether a sender is still a member;
+  // `deliver(from, message)` gets what has arrived. A reader that is killed at any step leaves what the next one can go on with.
   template <class Alive, class Deliver>
-  bool receive(Alive alive, Deliver deliver) {
+  bool receive(Parts& parts, Alive alive, Deliver deliver) {
     Late late;
-    bool any = late_.load(std::memory_order_relaxed) != 0 && receive_late(late, alive, deliver);
+    bool any = late_.load(std::memory_order_relaxed) != 0 && receive_late(late, parts, alive, deliver);
     // Relaxed, here and below: head_ and late_ are the reader's own.
     const std::uint64_t first = head_.load(std::memory_order_relaxed);
     for (std::uint64_t at = first; at < first + kSlots; ++at) {
@@ -98,7 +92,7 @@ class Mailbox {
       } else if (late.has(state.sender)) {
         (void)pass_over(at, slot, state);
       } else {
-        take(slot, State{round_of(at + kSlots), Status::free, {}, false}, deliver);
+        take(slot, state, State{round_of(at + kSlots), Status::free, {}, false}, parts, deliver);
         any = true;
       }
       head_.store(at + 1, std::memory_order_relaxed);
@@ -170,9 +164,9 @@ class Mailbox {
 
   struct alignas(64) MessageSlot {
     std::atomic<std::uint64_t> state;
-    EndpointId from;
-    Message message;
+    Part part;
   };
+  static_assert(sizeof(MessageSlot) == 64);
 
   // Senders whose claims were passed over.
   class Late {
@@ -188,12 +182,14 @@ class Mailbox {
     std::ptrdiff_t count_ = 0;
   };
 
+  // The part that begins with word `first`. False: it is full.
+  bool send_part(const Sender& sender, EndpointId from, const MessageWords& words, std::size_t first);
   static void end_claim(MessageSlot& slot, const State& claim, const State& ended,
                         const State& ended_late);
 
   // The slots that were passed over, the oldest first.
   template <class Alive, class Deliver>
-  bool receive_late(Late& late, Alive alive, Deliver deliver) {
+  bool receive_late(Late& late, Parts& parts, Alive alive, Deliver deliver) {
     struct Passed {
       std::uint64_t age;  // in tickets
       std::size_t index;
@@ -225,7 +221,7 @@ class Mailbox {
         ++passed;
         if (state.late && state.status == Status::published) {
           if (late.has(state.sender)) continue;
-          take(slot, kLateFree, deliver);
+          take(slot, state, kLateFree, parts, deliver);
           any = true;
         }
       }
@@ -257,12 +253,20 @@ class Mailbox {
 
   // REQUIRES: published.
   template <class Deliver>
-  static void take(MessageSlot& slot, const State& next, Deliver deliver) {
-    const EndpointId from = slot.from;
-    const Message message = slot.message;
+  static void take(MessageSlot& slot, const State& state, const State& next, Parts& parts,
+                   Deliver deliver) {
+    const EndpointId from = slot.part.from;
     // Release: it was copied before the next sender may fill it.
-    slot.state.store(next.word(), std::memory_order_release);
-    deliver(from, message);
+    const auto give_back = [&] { slot.state.store(next.word(), std::memory_order_release); };
+    if (slot.part.is_whole()) {
+      const Message message{MessageWords{slot.part.used()}};
+      give_back();
+      deliver(from, message);
+    } else {
+      const std::optional<Message> message = parts.add(state.sender, slot.part);
+      give_back();
+      if (message) deliver(from, *message);
+    }
   }
 
   // Where the next sender looks first; behind it everything is claimed.

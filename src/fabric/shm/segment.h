@@ -23,7 +23,7 @@ namespace declock::shm {
 // The first page of every segment.
 struct SegmentHeader {
   static constexpr std::array<char, 8> kMagic{'D', 'e', 'c', 'L', 'o', 'c', 'k', '\n'};
-  static constexpr std::uint32_t kVersion = 3;
+  static constexpr std::uint32_t kVersion = 4;
   enum class Kind : std::uint32_t { cluster = 1, memory = 2 };
 
   std::array<char, 8> magic = kMagic;

@@ -204,7 +204,10 @@ void TimedEngine::on_post(Flight& flight) {
 void TimedEngine::on_send(const Letter& letter) {
   const Time posted = charge_cpu(endpoint(letter.from).worker_index(), model_.message_cpu_ns);
   Time& last = last_delivery_[std::uint64_t{letter.from.value} << 32 | letter.to.value];
-  last = std::max(last, posted + way(model_.message_one_way_ns));
+  // The three words of a short message are in message_one_way_ns.
+  const auto more_words = static_cast<std::int64_t>(letter.message.words.size()) - 3;
+  const Duration payload{std::max<std::int64_t>(more_words, 0) * 8 * model_.payload_ps_per_byte / 1000};
+  last = std::max(last, posted + way(model_.message_one_way_ns) + payload);
   heap_.push(last, EventKind::deliver, place(letters_, idle_letters_, letter));
 }
 

@@ -1,7 +1,6 @@
 #include "verbs/messages.h"
 
 #include <algorithm>
-#include <cstring>
 #include <random>
 
 #include "base/check.h"
@@ -24,14 +23,15 @@ Result<void, std::string> Messages::open_inboxes(ibv_comp_channel* channel) {
   wanted.attr = {.max_wr = kReceives, .max_sge = 1, .srq_limit = 0};
   room_.reset(ibv_create_srq(device_.domain.get(), &wanted));
   if (!room_) return Failure{device_.error("no shared receive queue can be made")};
-  slots_ = slabs_.take(kReceives * kEnvelopeWords);
+  slots_ = slabs_.take(kReceives * kEnvelopeWordsMax);
   for (std::uint64_t slot = 0; slot < kReceives; ++slot) offer_room(slot);
   return {};
 }
 
 void Messages::offer_room(std::uint64_t slot) {
-  std::uint64_t* words = slots_.data() + slot * kEnvelopeWords;
-  ibv_sge local{reinterpret_cast<std::uint64_t>(words), sizeof(Envelope), slabs_.key(words)};
+  std::uint64_t* words = slots_.data() + slot * kEnvelopeWordsMax;
+  ibv_sge local{reinterpret_cast<std::uint64_t>(words), kEnvelopeWordsMax * sizeof *words,
+                slabs_.key(words)};
   ibv_recv_wr request{};
   request.wr_id = slot;
   request.sg_list = &local;
@@ -56,7 +56,6 @@ Messages::Outbox* Messages::outbox(const net::PeerId& to, const net::Blob& addre
   // Random: a receiver must not take it for what an earlier outbox sent.
   std::random_device random;
   box.stream = std::uint64_t{random()} << 32 | random();
-  box.envelopes = slabs_.take(kDepth * kEnvelopeWords);
   return &box;
 }
 
@@ -65,22 +64,21 @@ bool Messages::send(const net::PeerId& to, const net::Blob& address, const net::
   if (box == nullptr) return false;
   if (box->line == nullptr) prepare_to_ask(*box);
   if (box->line == nullptr || !box->line->is_connected) return false;
-  if (box->last - box->arrived == kDepth || !completions_.take_room(1)) return false;
-  box->last += 1;
-  const Envelope filled{box->last, packet};
-  std::memcpy(envelope(*box, box->last), &filled, sizeof filled);
-  post(*box, box->last);
+  if (box->envelopes.size() == kDepth || !completions_.take_room(1)) return false;
+  net::PacketWords words;
+  const std::size_t count = net::pack(packet, words);
+  const std::span<std::uint64_t> envelope = slabs_.take(1 + count);
+  envelope[0] = ++box->last;
+  std::copy_n(words.begin(), count, envelope.begin() + 1);
+  box->envelopes.push_back(envelope);
+  post(*box, envelope);
   return true;
 }
 
-std::uint64_t* Messages::envelope(Outbox& box, std::uint64_t number) const {
-  return box.envelopes.data() + number % kDepth * kEnvelopeWords;
-}
-
 // REQUIRES: connected, and room was taken.
-void Messages::post(Outbox& box, std::uint64_t number) {
-  std::uint64_t* words = envelope(box, number);
-  ibv_sge local{reinterpret_cast<std::uint64_t>(words), sizeof(Envelope), slabs_.key(words)};
+void Messages::post(Outbox& box, std::span<std::uint64_t> envelope) {
+  ibv_sge local{reinterpret_cast<std::uint64_t>(envelope.data()),
+                static_cast<std::uint32_t>(envelope.size_bytes()), slabs_.key(envelope.data())};
   ibv_send_wr request{};
   request.wr_id = reinterpret_cast<std::uint64_t>(box.line.get());
   request.sg_list = &local;
@@ -95,7 +93,8 @@ void Messages::on_sent(Line& line, ibv_wc_status status) {
   if (line.queue_pair == nullptr) return;
   if (status != IBV_WC_SUCCESS) return prepare_to_ask(*line.box);
   line.posted -= 1;
-  line.box->arrived += 1;  // they arrive in order
+  slabs_.give_back(line.box->envelopes.front());  // they arrive in order
+  line.box->envelopes.pop_front();
   completions_.give_room(1);
 }
 
@@ -127,9 +126,9 @@ void Messages::accepted(const net::PeerId& by, const net::Blob& answer) {
   if (!card || line == nullptr || line->is_connected || card->request != line->request) return;
   if (!box.line->queue_pair->talk(*card)) return prepare_to_ask(box);
   box.line->is_connected = true;
-  for (std::uint64_t number = box.arrived + 1; number <= box.last && box.line.get() == line; ++number) {
+  for (std::size_t i = 0; i < box.envelopes.size() && box.line.get() == line; ++i) {
     if (!completions_.take_room(1)) return prepare_to_ask(box);
-    post(box, number);
+    post(box, box.envelopes[i]);
   }
 }
 
@@ -173,12 +172,15 @@ bool Messages::receive() {
   for (int i = 0; i < count; ++i) {
     const ibv_wc& one = found[static_cast<std::size_t>(i)];
     const auto inbox = inbox_of_.find(one.qp_num);
-    if (one.status == IBV_WC_SUCCESS && one.byte_len == sizeof(Envelope) && inbox != inbox_of_.end()) {
-      Envelope got;
-      std::memcpy(static_cast<void*>(&got), slots_.data() + one.wr_id * kEnvelopeWords, sizeof got);
-      if (got.number > inbox->second->last) {
-        inbox->second->last = got.number;
-        arrived_.add(got.packet);
+    if (one.status == IBV_WC_SUCCESS && one.byte_len >= sizeof(std::uint64_t) &&
+        inbox != inbox_of_.end()) {
+      const std::uint64_t* words = slots_.data() + one.wr_id * kEnvelopeWordsMax;
+      const std::uint64_t number = words[0];
+      std::optional<net::Packet> packet =
+          net::unpack({reinterpret_cast<const std::byte*>(words + 1), one.byte_len - sizeof number});
+      if (packet && number > inbox->second->last) {
+        inbox->second->last = number;
+        arrived_.add(std::move(*packet));
       }
     }
     offer_room(one.wr_id);
@@ -190,13 +192,13 @@ bool Messages::receive() {
 
 bool Messages::anything_undelivered() const {
   return std::any_of(outboxes_.begin(), outboxes_.end(),
-                     [](const auto& entry) { return entry.second.arrived < entry.second.last; });
+                     [](const auto& entry) { return !entry.second.envelopes.empty(); });
 }
 
 void Messages::forget(const net::PeerId& peer) {
   if (const auto out = outboxes_.find(peer); out != outboxes_.end()) {
     hang_up(out->second);
-    slabs_.give_back(out->second.envelopes);
+    for (const std::span<std::uint64_t> envelope : out->second.envelopes) slabs_.give_back(envelope);
     outboxes_.erase(out);
   }
   if (const auto in = inboxes_.find(peer); in != inboxes_.end()) {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <array>
-#include <bit>
+#include <deque>
 #include <map>
 #include <memory>
 #include <unordered_map>
@@ -39,15 +39,8 @@ class Messages {
   bool tell(net::Transport::Sink& sink);
 
  private:
-  // What goes over the wire.
-  struct Envelope {
-    std::uint64_t number;  // counted from 1, per outbox
-    net::Packet packet;
-  };
-  static_assert(std::is_trivially_copyable_v<Envelope> &&
-                sizeof(Envelope) % sizeof(std::uint64_t) == 0 &&
-                std::endian::native == std::endian::little);
-  static constexpr std::size_t kEnvelopeWords = sizeof(Envelope) / sizeof(std::uint64_t);
+  // What goes over the wire: a number, counted from 1 per outbox, and a packet.
+  static constexpr std::size_t kEnvelopeWordsMax = 1 + net::kPacketWordsMax;
   static constexpr std::uint32_t kDepth = 64;       // messages under way to one peer
   static constexpr std::uint32_t kReceives = 1024;  // messages that may arrive at once, from all
 
@@ -65,9 +58,8 @@ class Messages {
     net::PeerId to;
     std::unique_ptr<Line> line;
     std::uint64_t stream = 0;
-    std::uint64_t arrived = 0;           // all up to this number
-    std::uint64_t last = 0;              // all up to this number were sent
-    std::span<std::uint64_t> envelopes;  // a ring of kDepth of them
+    std::uint64_t last = 0;                          // all up to this number were sent
+    std::deque<std::span<std::uint64_t>> envelopes;  // of the last, those that have not arrived
   };
   struct Inbox {
     std::unique_ptr<QueuePair> queue_pair;
@@ -80,8 +72,7 @@ class Messages {
   Result<void, std::string> open_inboxes(ibv_comp_channel* channel);
   Outbox* outbox(const net::PeerId& to, const net::Blob& address);
   void prepare_to_ask(Outbox& box);
-  std::uint64_t* envelope(Outbox& box, std::uint64_t number) const;
-  void post(Outbox& box, std::uint64_t number);
+  void post(Outbox& box, std::span<std::uint64_t> envelope);
   void hang_up(Outbox& box);
   void close(Inbox& inbox);
   void on_sent(Line& line, ibv_wc_status status);
@@ -93,7 +84,7 @@ class Messages {
   SendCompletions<Line> completions_;
   CompletionQueue received_;
   SharedReceiveQueue room_;
-  std::span<std::uint64_t> slots_;  // kReceives envelopes
+  std::span<std::uint64_t> slots_;  // kReceives envelopes of any size
   std::uint64_t requests_ = 0;
   std::map<net::PeerId, Outbox> outboxes_;
   std::map<net::PeerId, Inbox> inboxes_;

@@ -15,7 +15,7 @@ namespace declock::member {
 
 // Nothing that a peer sends has more elements than this.
 inline constexpr std::size_t kElementsMax = 4096;
-inline constexpr std::size_t kStringMax = 1024;
+inline constexpr std::size_t kStringMax = 2048;
 
 class ToBytes {
  public:

@@ -503,6 +503,7 @@ Result<Node::Memory, std::string> NetNode::find(MnId mn, const std::string& name
 
 // ---------------------------------------------------------------- connections between workers
 
+static_assert(net::kBlobMax <= kStringMax);
 void NetNode::ask(std::uint16_t worker, const net::PeerId& peer, const net::Blob& blob) {
   relay({id_, worker, {peer.slot, Incarnation{peer.incarnation}}, peer.worker, false, blob});
 }
