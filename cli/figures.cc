@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "commit.h"
 #include "exit_codes.h"
+#include "figures/grid.h"
 #include "figures/page.h"
 #include "figures/plots.h"
 #include "figures/sensitivity.h"
@@ -77,8 +78,9 @@ int run(const Options& options) {
       std::move(paths), fabrics};
   for (const figures::Panel& panel : plan.panels)
     figures::write_file(out / (panel.id + ".csv"), figures::to_csv(panel, results));
+  if (!plan.grid.empty()) figures::write_file(out / "grid.csv", figures::grid_csv(plan.grid, results));
   figures::write_file(out / "runs.csv", figures::runs_csv(plan, results));
-  figures::draw(plan.panels, results, out);
+  figures::draw(plan, results, out);
   figures::write_file(out / "figures.json", figures::to_json(evaluation));
   figures::write_file(out / "index.html", figures::to_html(evaluation, out));
   fmt::print("{}{} has the page, the data and the plots\n", figures::summary(evaluation.claims),

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "base/units.h"
+#include "figures/grid.h"
 #include "figures/plots.h"
 
 namespace declock::bench::figures {
@@ -28,6 +29,7 @@ constexpr std::string_view kHead = R"(<!DOCTYPE html>
   .scroll { overflow-x: auto; }
   .plots { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fill, minmax(min(100%, 22rem), 1fr)); }
   figure { margin: 0; } img { width: 100%; height: auto; display: block; }
+  img.grid { width: 62rem; max-width: none; }
   figcaption { font-size: .8rem; color: #555; }
   .claim { display: grid; grid-template-columns: 2.2rem 5.5rem minmax(0, 1fr) minmax(0, 1.35fr); gap: 0 .8rem;
            padding: .6rem 0; border-bottom: 1px solid #ccc; font-size: .9rem; }
@@ -93,19 +95,23 @@ std::string_view caption_of(const std::string& figure) {
   if (figure == "16") return "Figure 16: resets and failures";
   if (figure == "18") return "Figure 18: a slow network between compute nodes";
   if (figure == "beyond")
-    return "Beyond the paper: DecLock as published, ours, ShiftLock at full strength, and ideal";
+    return "Beyond the paper: DecLock as published, ours, ShiftLock at full strength, and locks that "
+           "cost nothing";
   return "Which slack to choose";
 }
 
 std::string_view text_of(const std::string& figure) {
   if (figure == "beyond") {
-    return "Ours is <code>declock-slack</code> (200 us) with lock and data in one doorbell. ShiftLock "
-           "and the ideal lock, "
-           "which costs nothing and cannot exist, have the same doorbell; ShiftLock hands over by one "
+    return "Ours are <code>declock-token</code>, which hands over by messages alone, and "
+           "<code>declock-slack</code> (200 us), with lock and data in one doorbell. ShiftLock "
+           "and the ideal locks, "
+           "which cost nothing and cannot exist, have the same doorbell; ShiftLock hands over by one "
            "message and has "
-           "masked compare-and-swap. DecLock-PF is as published: data apart from the lock. The ideal "
-           "lock is strictly "
-           "phase-fair, so a lock that lets more clients overtake can pass it. Ours falls behind "
+           "masked compare-and-swap. DecLock-PF is as published: data apart from the lock. "
+           "<code>ideal</code> is strictly "
+           "phase-fair, one writer and then all readers that wait, so a lock that lets more clients "
+           "overtake can pass it; <code>ideal-group</code> serves up to 64 writers that wait, and then "
+           "all readers. Slack falls behind "
            "ShiftLock where sections are "
            "long, and with more than 16 CNs unless the slack grows with them: 25 us per CN, the same "
            "200 us at 8 CNs, keeps it "
@@ -193,6 +199,33 @@ std::string ratios_html(const Evaluation& e) {
                      rows);
 }
 
+std::string picture(const std::filesystem::path& file) {
+  std::ifstream in{file, std::ios::binary};
+  std::ostringstream bytes;
+  bytes << in.rdbuf();
+  if (!in) throw std::runtime_error(fmt::format("{} cannot be read", file.string()));
+  return base64(bytes.str());
+}
+
+std::string grid_html(const std::filesystem::path& pictures) {
+  std::string others;
+  for (std::size_t i = 1; i < grid_contestants().size(); ++i)
+    others += fmt::format("{}{} (<code>{}</code>)", others.empty() ? "" : ", ",
+                          escaped(grid_contestants()[i].label), grid_contestants()[i].lock);
+  return fmt::format(
+      "<h2>The grid: <code>{}</code> beside the others</h2>\n"
+      "<p>A row is a setting, 8 CNs x 32 clients, 100,000 locks, Zipf 0.99 and a section of 1 unless "
+      "it "
+      "says otherwise; a box is what ours has, divided by what the lock above has: {}. "
+      "All have lock and data in one doorbell. Published is DecLock-PF, with the order and the "
+      "hand-over "
+      "of the paper. Slack has 25 us per CN. The ideal locks cost nothing and cannot exist. "
+      "A setting that belongs to two groups is shown in both.</p>\n"
+      "<figure class=\"scroll\"><img class=\"grid\" alt=\"Ratios of throughput and P99 in every cell\" "
+      "src=\"data:image/svg+xml;base64,{}\"><figcaption>{}.csv</figcaption></figure>\n",
+      kTokenLock, others, picture(pictures / fmt::format("{}.svg", kGridPicture)), kGridPicture);
+}
+
 std::string paths_html(const Evaluation& e) {
   std::string text =
       "<h2>What each path costs</h2>\n<p>Scripts of a few clients, one step at a time: the MN "
@@ -223,14 +256,6 @@ std::string commits_text(const Evaluation& e) {
   for (const std::string& other : e.results.other_commits())
     text += fmt::format("; runs kept of commit {}", other);
   return text;
-}
-
-std::string picture(const std::filesystem::path& file) {
-  std::ifstream in{file, std::ios::binary};
-  std::ostringstream bytes;
-  bytes << in.rdbuf();
-  if (!in) throw std::runtime_error(fmt::format("{} cannot be read", file.string()));
-  return base64(bytes.str());
 }
 
 }  // namespace
@@ -287,6 +312,7 @@ std::string to_html(const Evaluation& e, const std::filesystem::path& pictures) 
         picture(pictures / (panel.id + ".svg")), panel.id);
   }
   if (!figure.empty()) text += "</div>\n";
+  if (!e.plan.grid.empty()) text += grid_html(pictures);
   if (!e.paths.empty()) text += paths_html(e);
   return text + "</body>\n</html>\n";
 }
@@ -325,15 +351,16 @@ std::string to_json(const Evaluation& e) {
     for (const auto& [label, x] : panel.ticks) ticks.push_back(label);
     panels[panel.id]["ticks"] = ticks;
   }
-  const Json all{{"commit", commits_text(e)},
-                 {"seed", e.scale.seed},
-                 {"quick", e.scale.quick},
-                 {"duration", format_duration(e.scale.duration())},
-                 {"warmup", format_duration(e.scale.warmup())},
-                 {"defaults", Json::parse(config_text(defaults(e.scale)))},
-                 {"claims", claims},
-                 {"paths", Json::parse(paths_json(e.paths, e.commit))["paths"]},
-                 {"figures", panels}};
+  Json all{{"commit", commits_text(e)},
+           {"seed", e.scale.seed},
+           {"quick", e.scale.quick},
+           {"duration", format_duration(e.scale.duration())},
+           {"warmup", format_duration(e.scale.warmup())},
+           {"defaults", Json::parse(config_text(defaults(e.scale)))},
+           {"claims", claims},
+           {"paths", Json::parse(paths_json(e.paths, e.commit))["paths"]},
+           {"figures", panels}};
+  if (!e.plan.grid.empty()) all["grid"] = grid_json(e.plan.grid, e.results);
   return all.dump() + "\n";
 }
 

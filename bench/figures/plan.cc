@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "bench/reset.h"
+#include "figures/grid.h"
 
 namespace declock::bench::figures {
 namespace {
@@ -30,7 +31,9 @@ double cost_of(const MicroConfig& config) {
   const double busy = std::min(clients, 256.0) / 256 + std::max(0.0, clients - 256) / 2560;
   const double seconds = static_cast<double>((config.duration + config.warmup).ns) / 1e9;
   double pace = config.cs_ops >= 8 || config.lock == "caslock" ? 3 : 8;
-  if (config.lock == "dslr+" || (config.lock == "declock-slack" && config.read_ratio > 0.6)) pace = 16;
+  const bool many_reads = config.read_ratio > 0.6;
+  if (config.lock == "dslr+" || (config.lock == "declock-slack" && many_reads)) pace = 16;
+  if (locks::costs_nothing(config.lock) && many_reads) pace = 24;
   return pace * busy * seconds + static_cast<double>(config.locks) / 1e7;
 }
 
@@ -49,13 +52,15 @@ class Planner {
     figure_18();
     figures_beyond();
     figures_slack();
+    grid();
     return std::move(plan_);
   }
 
  private:
-  bool wanted(const Panel& panel) const {
-    return std::find(figures_.begin(), figures_.end(), panel.figure) != figures_.end();
+  bool wanted(const std::string& figure) const {
+    return std::find(figures_.begin(), figures_.end(), figure) != figures_.end();
   }
+  bool wanted(const Panel& panel) const { return wanted(panel.figure); }
   void add(Panel panel) { plan_.panels.push_back(std::move(panel)); }
 
   std::string run(const MicroConfig& config) {
@@ -91,6 +96,7 @@ class Planner {
   void figure_18();
   void figures_beyond();
   void figures_slack();
+  void grid();
 
   Scale scale_;
   const std::vector<std::string>& figures_;
@@ -278,6 +284,9 @@ void Planner::figures_beyond() {
       {"section", "length of the section", "data operations", section_sweep(scale_), true},
       {"skew", "skew", "Zipf alpha", skew_sweep(scale_), true},
       {"cns", "CNs of 32 clients", "CNs", nodes_sweep(scale_), true, true},
+      {"locks", "number of locks", "locks", locks_sweep(scale_), false},
+      {"slow", "reads, messages between CNs 4 times slower", "% shared", slow_reads_sweep(scale_),
+       false},
   };
   struct Metric {
     const char* id;
@@ -296,6 +305,7 @@ void Planner::figures_beyond() {
     for (const Metric& metric : metrics) {
       Panel panel{fmt::format("beyond-{}-{}", over.id, metric.id), "beyond",
                   fmt::format("{} over {}", metric.name, over.name), over.x, metric.unit};
+      panel.log_x = panel.x == "locks";
       panel.log_y = metric.log || (&metric == &metrics[0] && panel.x == "data operations");
       std::vector<Contestant> contestants = beyond();
       // Waits grow with the nodes, and so may the slack; with 8 nodes it is the same.
@@ -330,6 +340,16 @@ void Planner::figures_slack() {
   }
 }
 
+void Planner::grid() {
+  if (!wanted("grid")) return;
+  plan_.grid = grid_cells(scale_);
+  for (const Group& group : plan_.grid) {
+    for (const Setting& cell : group.cells) {
+      for (const Contestant& contestant : grid_contestants()) run(contestant.with(cell.config));
+    }
+  }
+}
+
 }  // namespace
 
 MicroConfig defaults(const Scale& scale) {
@@ -358,6 +378,12 @@ Sweep section_sweep(const Scale& scale) {
 Sweep reads_sweep(const Scale& scale) {
   return sweep(scale, {0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100}, {0, 50, 90, 100},
                [](Setting& s) { s.config.read_ratio = s.x / 100; });
+}
+
+Sweep slow_reads_sweep(const Scale& scale) {
+  Sweep sweep = reads_sweep(scale);
+  for (Setting& setting : sweep) setting.config.cn_latency = 4;
+  return sweep;
 }
 
 Sweep locks_sweep(const Scale& scale) {
@@ -421,9 +447,11 @@ const std::vector<Contestant>& the_papers() {
 
 const std::vector<Contestant>& beyond() {
   static const std::vector<Contestant> all{{"declock-pf", "DecLock-PF as published", false},
+                                           {kTokenLock, "ours: token, one doorbell", true},
                                            {"declock-slack", "ours: slack, one doorbell", true},
                                            {"shiftlock", "ShiftLock, one doorbell", true},
-                                           {"ideal", "ideal, one doorbell", true}};
+                                           {"ideal", "ideal, one doorbell", true},
+                                           {"ideal-group", "ideal-group, one doorbell", true}};
   return all;
 }
 
@@ -457,8 +485,8 @@ Job job_of(const MicroConfig& config) {
 }
 
 const std::vector<std::string>& figure_names() {
-  static const std::vector<std::string> names{"3",  "12", "13",     "14",    "15",
-                                              "16", "18", "beyond", "slack", "paths"};
+  static const std::vector<std::string> names{"3",  "12",     "13",    "14",   "15",   "16",
+                                              "18", "beyond", "slack", "grid", "paths"};
   return names;
 }
 

@@ -25,6 +25,11 @@ struct Setting {
   MicroConfig config;  // of every lock; its lock is to be filled in
 };
 using Sweep = std::vector<Setting>;
+// Cells of the grid that vary the same.
+struct Group {
+  std::string title;
+  Sweep cells;
+};
 
 // The paper's (section 6.2): the defaults with one parameter changed.
 Sweep clients_sweep(const Scale& scale);
@@ -33,10 +38,13 @@ Sweep reads_sweep(const Scale& scale);
 Sweep locks_sweep(const Scale& scale);
 Sweep skew_sweep(const Scale& scale);
 // Ours.
-Sweep nodes_sweep(const Scale& scale);  // 1 to 128 CNs
-Sweep slack_sweep(const Scale& scale);  // of declock-slack
+Sweep nodes_sweep(const Scale& scale);       // 1 to 128 CNs
+Sweep slack_sweep(const Scale& scale);       // of declock-slack
+Sweep slow_reads_sweep(const Scale& scale);  // with messages between CNs 4 times slower
 
 MicroConfig defaults(const Scale& scale);
+
+inline const std::string kTokenLock = "declock-token";
 
 // A contestant: a lock, and how it is used.
 struct Contestant {
@@ -54,7 +62,7 @@ Contestant at_full_strength(const std::string& lock);
 
 // CASLock, DSLR+, ShiftLock, DecLock-TF and -PF.
 const std::vector<Contestant>& the_papers();
-// Published DecLock-PF, ours, ShiftLock at full strength, ideal.
+// Published DecLock-PF, ours, ShiftLock at full strength, and those that cost nothing.
 const std::vector<Contestant>& beyond();
 // Figure 14: no hierarchy, and the policies.
 const std::vector<Contestant>& policies();
@@ -95,6 +103,7 @@ struct Panel {
 struct Plan {
   std::vector<Panel> panels;
   std::vector<Job> jobs;
+  std::vector<Group> grid;  // empty: not wanted
 };
 
 const std::vector<std::string>& figure_names();

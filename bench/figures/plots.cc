@@ -12,6 +12,8 @@
 #include <set>
 #include <stdexcept>
 
+#include "figures/grid.h"
+
 extern char** environ;
 
 namespace declock::bench::figures {
@@ -22,13 +24,15 @@ struct Style {
   const char* colour;  // told apart by everybody (Okabe and Ito)
   int point;
 };
-constexpr std::array<Style, 11> kStyles{{{"caslock", "#D55E00", 2},
+constexpr std::array<Style, 13> kStyles{{{"caslock", "#D55E00", 2},
                                          {"dslr+", "#E69F00", 4},
                                          {"shiftlock", "#009E73", 8},
                                          {"declock-tf", "#56B4E9", 6},
                                          {"declock-pf", "#0072B2", 7},
                                          {"declock-slack", "#CC79A7", 5},
+                                         {"declock-token", "#000000", 9},
                                          {"ideal", "#777777", 1},
+                                         {"ideal-group", "#BBBBBB", 3},
                                          {"cql", "#777777", 1},
                                          {"declock-remote-prefer", "#D55E00", 2},
                                          {"declock-local-prefer", "#E69F00", 4},
@@ -234,10 +238,10 @@ void require_gnuplot() {
       status < 0 ? std::strerror(-status) : "it failed"));
 }
 
-void draw(const std::vector<Panel>& panels, const Results& results,
-          const std::filesystem::path& directory) {
+void draw(const Plan& plan, const Results& results, const std::filesystem::path& directory) {
   std::string script;
-  for (const Panel& panel : panels) script += script_of(panel, results);
+  for (const Panel& panel : plan.panels) script += script_of(panel, results);
+  if (!plan.grid.empty()) script += grid_script(plan.grid, results);
   write_file(directory / "plots.gp", script);
   if (const int status = gnuplot("plots.gp", directory); status != 0)
     throw std::runtime_error(fmt::format("gnuplot failed on {}", (directory / "plots.gp").string()));

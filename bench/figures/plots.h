@@ -21,9 +21,9 @@ std::string runs_csv(const Plan& plan, const Results& results);
 
 // Throws std::runtime_error, with what to do, if there is no gnuplot.
 void require_gnuplot();
-// ID.svg and ID.png of every panel, and the script that drew them, plots.gp. Throws std::runtime_error.
-void draw(const std::vector<Panel>& panels, const Results& results,
-          const std::filesystem::path& directory);
+// ID.svg and ID.png of every panel and of the grid, and the script that drew them, plots.gp. Throws
+// std::runtime_error.
+void draw(const Plan& plan, const Results& results, const std::filesystem::path& directory);
 
 // A file with this text, complete or not at all. Throws std::runtime_error.
 void write_file(const std::filesystem::path& path, const std::string& text);

@@ -33,9 +33,13 @@ const std::vector<Conclusion>& conclusions() {
       {"TF/CASLock", published("declock-tf"), published("caslock"), "/throughput_mops"},
       {"TF/DSLR+", published("declock-tf"), published("dslr+"), "/throughput_mops"},
       {"PF/ShiftLock", published("declock-pf"), published("shiftlock"), "/throughput_mops"},
-      {"ours/ShiftLock", at_full_strength("declock-slack"), at_full_strength("shiftlock"),
+      {"slack/ShiftLock", at_full_strength("declock-slack"), at_full_strength("shiftlock"),
        "/throughput_mops"},
-      {"ours/ShiftLock P99", at_full_strength("declock-slack"), at_full_strength("shiftlock"),
+      {"slack/ShiftLock P99", at_full_strength("declock-slack"), at_full_strength("shiftlock"),
+       "/latency_us/op/p99", true},
+      {"token/ShiftLock", at_full_strength(kTokenLock), at_full_strength("shiftlock"),
+       "/throughput_mops"},
+      {"token/ShiftLock P99", at_full_strength(kTokenLock), at_full_strength("shiftlock"),
        "/latency_us/op/p99", true},
   };
   return all;

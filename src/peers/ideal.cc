@@ -1,5 +1,7 @@
 #include "peers/ideal.h"
 
+#include <algorithm>
+
 namespace declock::peers {
 
 bool IdealLocks::try_enter(RemoteAddr lock, Mode mode) {
@@ -10,8 +12,10 @@ bool IdealLocks::try_enter(RemoteAddr lock, Mode mode) {
     state.writer = true;
     return true;
   }
-  if (!state.waiting_writers.empty()) return false;
+  const bool writer_waits = !state.waiting_writers.empty();
+  if (writer_waits && state.joined_until == 0) return false;
   state.readers += 1;
+  if (!writer_waits && readers_join()) state.joined_until = state.readers;
   return true;
 }
 
@@ -20,25 +24,41 @@ void IdealLocks::wait(RemoteAddr lock, Mode mode, Waiter waiter) {
   (mode == Mode::exclusive ? state.waiting_writers : state.waiting_readers).push_back(waiter);
 }
 
+void IdealLocks::let_readers_in(State& state) const {
+  for (const Waiter& reader : state.waiting_readers) {
+    state.readers += 1;
+    reader.worker->make_ready(reader.coroutine);
+  }
+  state.waiting_readers.clear();
+  if (readers_join()) state.joined_until = state.readers;
+}
+
+void IdealLocks::let_a_writer_in(State& state) {
+  const Waiter writer = state.waiting_writers.front();
+  state.waiting_writers.pop_front();
+  state.writer = true;
+  writer.worker->make_ready(writer.coroutine);
+}
+
 void IdealLocks::leave(RemoteAddr lock, Mode mode) {
   const auto at = states_.find(lock.packed());
   State& state = at->second;
   if (mode == Mode::shared) {
     state.readers -= 1;
+    if (state.joined_until > 0) state.joined_until -= 1;
     if (state.readers > 0) return;
   } else {
     state.writer = false;
-    for (const Waiter& reader : state.waiting_readers) {
-      state.readers += 1;
-      reader.worker->make_ready(reader.coroutine);
+    if (state.turns_left > 0) {
+      state.turns_left -= 1;
+      return let_a_writer_in(state);  // it waited when the phase began
     }
-    state.waiting_readers.clear();
+    let_readers_in(state);
   }
   if (state.readers == 0 && !state.waiting_writers.empty()) {
-    const Waiter writer = state.waiting_writers.front();
-    state.waiting_writers.pop_front();
-    state.writer = true;
-    writer.worker->make_ready(writer.coroutine);
+    const auto waiting = static_cast<std::uint32_t>(state.waiting_writers.size());
+    state.turns_left = std::min(waiting, writers_in_a_row_max_) - 1;
+    let_a_writer_in(state);
   }
   if (state.readers == 0 && !state.writer) states_.erase(at);
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -52,6 +53,21 @@ TEST_F(FiguresCli, MakesDataPlotsAndAPageAndGoesOnAfterAnInterruption) {
   ASSERT_EQ(run(arguments + parts).status, 0);
   EXPECT_TRUE(slurp(parts + "/runs.jsonl").starts_with(kept));
   EXPECT_EQ(slurp(parts + "/figures.json"), whole);
+}
+
+TEST_F(FiguresCli, TheGridIsDataAPictureAndPartOfThePage) {
+  const Outcome outcome = run("figures --quick --only grid --out " + out());
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  for (const char* name : {"grid.csv", "grid.svg", "grid.png", "runs.csv"})
+    EXPECT_GT(fs::file_size(fs::path{out()} / name), 1000u) << name;
+  const std::string csv = slurp(out() + "/grid.csv");
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 3 * 6) << "three cells of six locks";
+  const auto json = nlohmann::json::parse(slurp(out() + "/figures.json"));
+  EXPECT_EQ(json["grid"].size(), 2u);
+  EXPECT_EQ(json["figures"].size(), 0u);
+  const std::string page = slurp(out() + "/index.html");
+  EXPECT_NE(page.find("grid.csv"), std::string::npos);
+  EXPECT_NE(page.find("data:image/svg+xml;base64,PD94"), std::string::npos);
 }
 
 TEST_F(FiguresCli, RefusesWhatItCannotDo) {
