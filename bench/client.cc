@@ -42,7 +42,12 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
 
   const Time called = worker.now();
   host.called(*this, which, mode);
-  const bool read_along = config.piggyback && reads > 0;
+  // Where objects travel with the lock, a section of one WRITE learns the counter from there.
+  const bool learns = config.piggyback && writes && config.cs_ops == 1 && lock->carries_objects();
+  read.if_carried = learns;
+  const bool read_along = config.piggyback && (reads > 0 || learns);
+  read.whole = write.whole =
+      config.piggyback && config.cs_ops <= 2;  // no other access to it in between
   const Result<Hold> granted =
       co_await lock->acquire(workload.placement.lock(which), mode, read_along ? &read : nullptr);
   if (!granted) co_return Failure{granted.error()};
@@ -50,10 +55,10 @@ Task<Result<void>> Client::operate(std::span<std::uint64_t> object) {
   const Time entered = worker.now();
   host.entered(*this, which, mode, hold, entered - called);
 
-  if (hold.object_read) reads -= 1;
+  if (hold.object_read && reads > 0) reads -= 1;
   write.incarnation = config.kill ? hold.mn_incarnation : 0;
   Result<void> posted = co_await read_object(addr, object, reads, Purpose::data);
-  if (writes && posted && config.cs_ops == 1) {
+  if (writes && posted && config.cs_ops == 1 && !hold.object_read) {
     // A section of one WRITE has no READ to learn the counter from.
     const std::optional<std::uint64_t> counter = host.look(addr);
     if (counter) object[0] = *counter;

@@ -117,7 +117,7 @@ explore::Scenario make_scenario(const Options& options, const explore::Program& 
 std::vector<std::string> explorable_locks() {
   std::vector<std::string> names;
   for (const std::string& name : locks::lock_names()) {
-    if (name != "ideal" && name != "dslr+") names.push_back(name);
+    if (!locks::costs_nothing(name) && name != "dslr+") names.push_back(name);
   }
   return names;
 }

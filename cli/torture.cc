@@ -24,6 +24,7 @@ using Json = nlohmann::ordered_json;
 struct Options {
   std::string seeds = "1..1000";
   std::string without;
+  std::string policy;
   bool at_once = false;
   unsigned jobs = std::max(1u, std::thread::hardware_concurrency());
   std::string json;
@@ -65,6 +66,14 @@ void list_rules() {
   }
 }
 
+torture::Plan plan_of(std::uint64_t seed, const Options& options) {
+  torture::Plan plan = torture::draw_plan(seed);
+  for (const auto& [name, kind] : hier::kPolicyNames) {
+    if (name == options.policy) plan.policy.kind = kind;
+  }
+  return options.at_once ? torture::in_shared_memory(plan) : plan;
+}
+
 struct Totals {
   std::uint64_t seeds = 0;
   std::uint64_t sections = 0;
@@ -89,9 +98,7 @@ std::optional<Failed> run_all(const Options& options, const Seeds& seeds, tortur
   ProgressLine line;
   const auto work = [&] {
     for (std::uint64_t seed = next++; seed < end && !stop; seed = next++) {
-      const torture::Plan plan = torture::draw_plan(seed);
-      torture::Outcome outcome =
-          torture::run(options.at_once ? torture::in_shared_memory(plan) : plan, left_out);
+      torture::Outcome outcome = torture::run(plan_of(seed, options), left_out);
       const std::lock_guard guard{mutex};
       totals.seeds += 1;
       totals.sections += outcome.sections;
@@ -163,14 +170,13 @@ int run(const Options& options) {
         format_count(totals.evictions), wall_s, totals.hash);
     return status;
   }
-  const torture::Plan plan = torture::draw_plan(failed->seed);
-  fmt::print("seed {}: {}\n", failed->seed,
-             torture::describe(options.at_once ? torture::in_shared_memory(plan) : plan));
+  fmt::print("seed {}: {}\n", failed->seed, torture::describe(plan_of(failed->seed, options)));
   for (const std::string& text : failed->outcome.story) fmt::print("  {}\n", text);
   fmt::print("  {} violation: {}\n", verdict, failed->outcome.text);
-  fmt::print("commit {}, trace {:016x}; again: declock torture --seeds {}{}{}{}\n", DECLOCK_COMMIT,
+  fmt::print("commit {}, trace {:016x}; again: declock torture --seeds {}{}{}{}{}{}\n", DECLOCK_COMMIT,
              failed->outcome.trace_hash, failed->seed, options.without.empty() ? "" : " --without ",
-             options.without, options.at_once ? " --at-once" : "");
+             options.without, options.policy.empty() ? "" : " --policy ", options.policy,
+             options.at_once ? " --at-once" : "");
   return status;
 }
 
@@ -185,6 +191,10 @@ Action add_torture(Command program) {
       .type_name("N|N..M");
   app.add_option("--without", options->without, "Leave out a rule; 'list' shows them")
       .type_name("RULE");
+  std::vector<std::string> policies;
+  for (const auto& [name, kind] : hier::kPolicyNames) policies.emplace_back(name);
+  app.add_option("--policy", options->policy, "This one alone, and not the one that the seed draws")
+      .check(one_of(policies));
   app.add_flag("--at-once", options->at_once,
                "As in shared memory: clients lock and unlock in one step where they can");
   app.add_option("--jobs", options->jobs, "Seeds to run at once").check(whole_number(1, 256));

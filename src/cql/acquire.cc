@@ -80,6 +80,7 @@ Task<Result<CqlLock::Place>> CqlLock::enter(RemoteAddr lock, Mode mode, Op* obje
   const std::uint32_t incarnation = endpoint_.incarnation(lock.mn);
   const Outstanding busy{*this, *record};
   Op count_me = Op::fetch_add(lock, shape_.header.acquire_delta(mode), Purpose::acquire);
+  if (object != nullptr && object->if_carried) object = nullptr;
   const Result<void> posted = co_await endpoint_.post(count_me, object);
   if (!posted) {
     const Result<void> settled = co_await settle(lock, posted.error());
@@ -87,7 +88,8 @@ Task<Result<CqlLock::Place>> CqlLock::enter(RemoteAddr lock, Mode mode, Op* obje
   }
   Place place{shape_.header.decode(count_me.old), {}, false, incarnation};
   const Verdict verdict = self_.requests.change(*record, [&](Record& r) {
-    const Verdict on = verdict_on(place.found, mode, incarnation, r, shape_, options_.rules);
+    const Verdict on =
+        verdict_on(place.found, mode, incarnation, r, shape_, options_.rules, options_.token);
     if (on == Verdict::held) place.held = r.note_held(mode, place.found, incarnation);
     return on;
   });
@@ -110,53 +112,22 @@ Task<Result<bool>> CqlLock::looks_free(RemoteAddr lock, Mode mode) {
   co_return found.reset_id == ResetId{0} && found.admits(mode);
 }
 
-// Makes a wait known. Must exist before its entry is written: the grant may come before the WRITE's completion.
-class CqlLock::WaitScope {
- public:
-  WaitScope(CqlLock& lock, Record& record, Waiting& waiting) : lock_(lock), record_(record) {
-    lock_.self_.requests.change(record_, [&](Record& r) {
-      waiting.worker = &lock_.endpoint_.worker();
-      note_waiting(r, waiting);
-    });
-  }
-  WaitScope(const WaitScope&) = delete;
-  WaitScope& operator=(const WaitScope&) = delete;
-  ~WaitScope() {
-    record_.waiting->watch.task = {};  // this worker's own: nobody else touches it
-    lock_.self_.requests.change(record_, [](Record& r) { end_wait(r, *r.waiting); });
-    lock_.answer_if_quiet(record_);
-  }
-
- private:
-  CqlLock& lock_;
-  Record& record_;
-};
-
-// co_await: until granted or aborted, or until nobody wants it any more.
-struct CqlLock::Granted {
-  Requests& requests;
-  Waiting& waiting;
-  bool await_ready() const noexcept { return false; }
-  bool await_suspend(std::coroutine_handle<> me) const {
-    const std::lock_guard guard{requests.mutex()};
-    if (waiting.state != Waiting::State::waits) return false;
-    waiting.coroutine = me;
-    return true;
-  }
-  void await_resume() const noexcept {}
-};
-
 // Nothing: a reset aborted the wait. Errc::cancelled: nobody wants the lock any more, and this has left the queue.
 Task<Result<std::optional<Hold>>> CqlLock::enqueue_and_wait(Record& record, Mode mode, Timestamp asked,
                                                             Place place) {
   const Header& found = place.found;
   const Ticket ticket = found.end();
-  Waiting begun{.key = {record.lock, {found.epoch, place.mn_incarnation}, ticket}, .mode = mode};
+  Waiting begun{.key = {record.lock, {found.epoch, place.mn_incarnation}, ticket},
+                .mode = place.in_ring ? Mode::exclusive : mode,
+                .fresh = !place.in_ring};
   Waiting& waiting = place.watching != nullptr ? *place.watching : begun;
   const WaitScope scope{*this, record, waiting};
-  if (!self_.requests.is_over(waiting)) {
+  if (!self_.requests.is_over(waiting) && !place.in_ring) {
     const Outstanding busy{*this, record};
-    const Result<void> announced = co_await announce(record, waiting, asked, place.watching != nullptr);
+    Task<Result<void>> announces = options_.token
+                                       ? announce_and_look(record, waiting)
+                                       : announce(record, waiting, asked, place.watching != nullptr);
+    const Result<void> announced = co_await std::move(announces);
     if (!announced) {
       const Result<void> settled = co_await settle(record.lock, announced.error());
       // Even if a grant came: the reset that follows lets go of it.
@@ -178,10 +149,13 @@ Task<Result<std::optional<Hold>>> CqlLock::enqueue_and_wait(Record& record, Mode
     if (*left) co_return Failure{Errc::cancelled};
   }
   if (waiting.state == Waiting::State::aborted) {
+    if (options_.token) self_.requests.change(record, [](Record& r) { r.turns = {}; });
     if (self_.membership.evicted()) co_return Failure{Errc::evicted};
     co_return std::nullopt;
   }
-  co_return hold_of(waiting);
+  const Hold hold = hold_of(waiting);
+  if (options_.token && hold.mode == Mode::exclusive) behind_.spawn(look_for_newcomers(waiting.key));
+  co_return hold;
 }
 
 // Writes the entry that says whom to wake. Who can watch its entry does so first: `watches` if it does already, and now
@@ -209,19 +183,35 @@ Task<Result<void>> CqlLock::announce(Record& record, Waiting& waiting, Timestamp
   co_return posted;
 }
 
-void CqlLock::on_grant(const Grant& grant) {
+Task<Result<void>> CqlLock::announce_and_look(Record& record, Waiting& waiting) {
+  const GrantKey& key = waiting.key;
+  RingPlace here{};
+  self_.requests.change(record, [&](Record& r) { note_wishes(here, r.local); });
+  const bool both = waiting.mode == Mode::exclusive && here.readers;
+  const std::uint64_t word = encode(entry_for(key, waiting.mode, both ? kReadersToo : Timestamp{}));
+  std::uint64_t header = 0;
+  Op write =
+      Op::write(shape_.slot_addr(record.lock, slot_for(key.ticket)), {&word, 1}, Purpose::acquire);
+  Op look = Op::read(record.lock, {&header, 1}, Purpose::acquire);
+  const Result<void> posted = co_await endpoint_.post(write, look);
+  if (posted) look_behind_entry(record, waiting, shape_.header.decode(header));
+  co_return posted;
+}
+
+void CqlLock::on_grant(const Grant& grant, const Carried& value) {
   const std::lock_guard guard{self_.requests.mutex()};
-  const Record* record = self_.requests.find(grant.key.lock);
+  Record* record = self_.requests.find(grant.key.lock);
   // H20: a grant that nobody awaits belonged to a wait that a reset aborted: ignored, never released.
   if (record == nullptr || record->waiting == nullptr) return;
   Waiting& waiting = *record->waiting;
-  if (waiting.is_over()) return;
+  if (waiting.is_over() || !waiting.fresh) return;
   GrantKey named = grant.key;
   if (!options_.rules.epochs_match) named.era.epoch = waiting.key.era.epoch;
   if (options_.rules.tickets_match && waiting.key != named) return;
   if (grant.waiting_since) {
     waiting.waiting_since = RemoteWait{*grant.waiting_since, endpoint_.worker().now()};
   }
+  record->local.object = value;
   if (waiting.become(Waiting::State::granted)) endpoint_.worker().make_ready(waiting.coroutine);
 }
 
@@ -282,7 +272,8 @@ Task<Result<std::uint64_t>> CqlLock::wraps(RemoteAddr lock) {
 
 Token CqlLock::token(const Hold& hold, std::uint64_t wraps) const {
   CHECK(hold.mode == Mode::exclusive);
-  return {hold.mn_incarnation, wraps, hold.ticket, hold.local_sequence};
+  return {hold.mn_incarnation, wraps, hold.base.value_or(hold.ticket),
+          hold.sequence + hold.local_sequence};
 }
 
 }  // namespace declock::cql

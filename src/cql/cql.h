@@ -8,12 +8,14 @@
 //             queue, mostly in the same doorbell, tells to whom.
 //   leave     a writer that gave up, or died, while readers hold the lock: its place is released before its turn, so
 //             that it keeps nobody out.
+//   token     with Options::token: whoever holds the lock exclusively passes it on with the list of all who wait.
 //   reset     after a failure: claim the header, get every member out of the way, start anew with an empty
 //             queue. Whoever waited tries again, and its application sees no more than a longer wait.
 //
 // Read in this order: layout/header.h (the state table), layout/entry.h, entering.h, acquire.cc, in_place.h, release.cc,
 // successor.h (whom to grant), queue_view.h (what a reader of the queue sees), requests.h (what a member
-// has to do with a lock), leave.cc, watch.cc (is anybody left who can end a wait?), reset.cc, rules.h.
+// has to do with a lock), leave.cc, token.h and token.cc, carried.h (the object, as it travels with the token), watch.cc (is anybody left who can
+// end a wait?), reset.cc, rules.h.
 //
 // Invariants:
 //   I1  A ticket names one acquisition; the sum ticket + qsize of a header never decreases but at a wrap.
@@ -33,6 +35,7 @@
 
 #include "base/tally.h"
 #include "base/time.h"
+#include "cql/entering.h"
 #include "cql/messages.h"
 #include "cql/queue_view.h"
 #include "cql/requests.h"
@@ -65,7 +68,8 @@ struct Options {
   Duration patience = milliseconds(2);
   // After a restart of its memory node a lock lies where it lay. Otherwise acquisitions end with Errc::mn_restarted.
   bool outlives_restarts = true;
-  Rules rules{};  // all of them, but where a test shows what a rule is for
+  bool token = false;  // whoever holds the lock exclusively passes it on with all who wait (token.h)
+  Rules rules{};       // all of them, but where a test shows what a rule is for
 };
 
 struct ResetCounts {
@@ -88,18 +92,33 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
 
   // Where a request stands after its fetch-and-add.
   struct Place {
-    Header found;
-    std::optional<Hold> held;  // at once
-    bool aborted = false;      // by a reset
+    Header found{};
+    std::optional<Hold> held{};  // at once
+    bool aborted = false;        // by a reset
     std::uint32_t mn_incarnation = 1;
     Waiting* watching = nullptr;  // it has written its entry, and watches it
+    bool in_ring = false;         // of a token that knows it
   };
+  // Where this member goes on waiting when it has passed the token on, or its readers are done.
+  static Place place_behind(const Hold& hold) {
+    Place place{};
+    place.found.ticket = hold.ticket;
+    place.found.epoch = hold.epoch;
+    place.mn_incarnation = hold.mn_incarnation;
+    place.in_ring = true;
+    return place;
+  }
   Task<Result<Place>> enter(RemoteAddr lock, Mode mode, Op* object = nullptr);
 
   // For a request that was made earlier, before this member could ask for the lock; perhaps one that has
   // entered already, without `object`.
   Task<Result<Hold>> acquire_since(RemoteAddr lock, Mode mode, Timestamp asked, Op* object,
                                    std::optional<Result<Place>> entered = {});
+
+  // Does a member whose clients still wait keep its place when it releases this?
+  bool stays_in_ring(const Hold& hold) const {
+    return options_.token && (hold.in_phase || hold.mode == Mode::exclusive);
+  }
 
   // Would a request be served at once? One READ, and only a guess.
   Task<Result<bool>> looks_free(RemoteAddr lock, Mode mode);
@@ -120,6 +139,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
 
   const LockShape& shape() const { return shape_; }
   const Rules& rules() const { return options_.rules; }
+  bool has_tokens() const { return options_.token; }
   void start_patrol() override { patrols_ = true; }
   bool patrols() const { return patrols_; }
   // Whoever waits looks after its wait, less and less often: how long it waits first, and how long after that.
@@ -146,6 +166,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Task<Result<std::optional<Hold>>> enqueue_and_wait(Record& record, Mode mode, Timestamp asked,
                                                      Place place);
   Task<Result<void>> announce(Record& record, Waiting& waiting, Timestamp asked, bool watches);
+  Task<Result<void>> announce_and_look(Record& record, Waiting& waiting);
   Task<Result<void>> await_end_of_reset(Record& record);
   std::uint32_t slot_for(Ticket ticket) const;
   Entry entry_for(const GrantKey& key, Mode mode, Timestamp asked) const;
@@ -161,10 +182,51 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
                          Ticket& owed, bool refreshed);
   const member::Member* owner_of(const Waiter& waiter) const;
   bool knows_owners(const QueueView& view, Ticket begin, Ticket end) const;
-  void send_grants(RemoteAddr lock, const Era& era, const QueueView& view, Ticket begin, Ticket end);
+  void send_grants(RemoteAddr lock, const Era& era, const QueueView& view, Ticket begin, Ticket end,
+                   const Carried& value = {});
   void send_grant(const GrantKey& key, Waiter to, const QueueView& view,
-                  const std::optional<Timestamp>& behind);
+                  const std::optional<Timestamp>& behind, const Carried& value);
   void no_longer_held(Record& record, Ticket ticket);
+
+  // token.cc
+  struct Onward {
+    Move move;
+    LockToken token{};
+    bool stays_here = false;
+  };
+  void look_behind_entry(Record& record, Waiting& waiting, const Header& seen);
+  Waiting* wait_for(const Record& r, const TurnMessage& turn) const;
+  static void wake(Waiting& waiting);
+  static void let_in_phase(Record& r, Waiting& waiting, const RingPlace& next, std::uint32_t hop);
+  static void let_in_with_token(const LockToken& token, Waiting& waiting);
+  void on_token(const Message& message);
+  void receive_token(Record& r, Waiting& waiting, LockToken token, bool phase);
+  void go_on_if_all_answered(Record& r);
+  void on_phase(const Message& message);
+  void answer_phase(const GrantKey& mine, const RingPlace& own, const Turns::Phase& phase);
+  void on_done(const Message& message);
+  RingPlace own_place(Ticket ticket) const;
+  Task<void> look_for_newcomers(GrantKey mine);
+  void merge_newcomers(LockToken& token, const Era& era, std::span<const std::uint64_t> queue);
+  Task<Result<void>> release_turn(Record& record, Hold hold, Op* object);
+  bool is_stopped(const Record& r, const Hold& hold) const;
+  void drop_turns(Record& record, const Hold& hold);
+  Result<void> dropped() const;
+  Task<Result<void>> pass_token(Record& record, Hold hold, Op* object);
+  Onward move_on(Record& r, const Hold& hold);
+  void send_onward(const Onward& onward, GrantKey key);
+  Task<Result<void>> end_phase(Record& record, Hold hold);
+  Task<Result<void>> leave_and_grant(Record& record, Hold hold, Op* object, std::uint32_t requests,
+                                     std::uint32_t writers, const LockToken* freed = nullptr);
+  Task<Result<void>> grant_newcomers(Hold hold, Header found, std::uint32_t requests,
+                                     std::uint32_t writers, std::uint32_t readers,
+                                     std::span<std::uint64_t> queue, bool looked, Carried value);
+  Task<Result<void>> grant_turns(RemoteAddr lock, Era era, std::span<const std::uint64_t> queue,
+                                 Ticket turn, Ticket end, bool all_readers, bool readers_hold,
+                                 Carried value);
+  void free_readers(Record& record, const Hold& hold, const LockToken& token);
+  const member::Member* owner_of(const RingPlace& place) const;
+  void send_to(const RingPlace& place, const Message& message);
 
   // leave.cc
   Task<Result<bool>> leave_early(Record& record, Waiting& waiting, Mode mode, Timestamp asked);
@@ -201,7 +263,11 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   // watch.cc
   void send_round(const Round& round);
   Task<void> keep_sending(Round& round);
-  Task<Result<std::uint8_t>> inquire(Record& record, Era era);
+  struct Inquired {
+    std::uint8_t part;
+    std::uint32_t hops;
+  };
+  Task<Result<Inquired>> inquire(Record& record, Era era);
   std::uint8_t part_in(Record& record, const Era& era);
   void on_inquiry(EndpointId from, const RoundMessage& inquiry);
   void on_answer(const RoundMessage& answer);
@@ -209,6 +275,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   Task<void> watch_over(Record& record, Waiting& waiting);
   Task<Result<Header>> look_at_era(GrantKey key);
   Task<void> look_for_turn(GrantKey key);
+  bool its_turn_has_come(const Waiting& waiting, const Header& seen) const;
   bool take_turn(const GrantKey& key, const Header& seen);
   Task<void> watch_again();
   bool somebody_failed() const;
@@ -219,7 +286,7 @@ class CqlLock final : public MendingLockClient, private Receiver, private member
   void on_view(const member::View& view) override;
 
   void on_message(EndpointId from, const Message& message) override;
-  void on_grant(const Grant& grant);
+  void on_grant(const Grant& grant, const Carried& value);
 
   // As whom this member claims a reset.
   ResetId my_claim() const { return claim_of(self_.membership.self()); }
@@ -275,6 +342,42 @@ class CqlLock::HandingOver {
   Record& record_;
 };
 
+// Makes a wait known. Must exist before its entry is written: the grant may come before the WRITE's completion.
+class CqlLock::WaitScope {
+ public:
+  WaitScope(CqlLock& lock, Record& record, Waiting& waiting) : lock_(lock), record_(record) {
+    lock_.self_.requests.change(record_, [&](Record& r) {
+      waiting.worker = &lock_.endpoint_.worker();
+      note_waiting(r, waiting);
+    });
+  }
+  WaitScope(const WaitScope&) = delete;
+  WaitScope& operator=(const WaitScope&) = delete;
+  ~WaitScope() {
+    record_.waiting->watch.task = {};  // this worker's own: nobody else touches it
+    lock_.self_.requests.change(record_, [](Record& r) { end_wait(r, *r.waiting); });
+    lock_.answer_if_quiet(record_);
+  }
+
+ private:
+  CqlLock& lock_;
+  Record& record_;
+};
+
+// co_await: until granted or aborted, or until nobody wants it any more.
+struct CqlLock::Granted {
+  Requests& requests;
+  Waiting& waiting;
+  bool await_ready() const noexcept { return false; }
+  bool await_suspend(std::coroutine_handle<> me) const {
+    const std::lock_guard guard{requests.mutex()};
+    if (waiting.state != Waiting::State::waits) return false;
+    waiting.coroutine = me;
+    return true;
+  }
+  void await_resume() const noexcept {}
+};
+
 // A question to every member, and the answers that are awaited: co_await it until all have come.
 struct CqlLock::Round {
   CqlLock& lock;
@@ -282,7 +385,8 @@ struct CqlLock::Round {
   RemoteAddr addr;
   Era era;
   std::vector<member::Member> awaited{};
-  std::uint8_t part = 0;  // of those who replied, together
+  std::uint8_t part = 0;   // of those who replied, together
+  std::uint32_t hops = 0;  // the sum of theirs: another one if a token has moved
   std::coroutine_handle<> coroutine{};
   bool is_ready = false;  // the coroutine is about to go on, and may be destroyed before
   Round* next = nullptr;

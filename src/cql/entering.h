@@ -12,13 +12,16 @@ enum class Verdict : std::uint8_t { held, waits, aborted, stuck };
 
 // REQUIRES: under the mutex of the requests.
 inline Verdict verdict_on(const Header& found, Mode mode, std::uint32_t mn_incarnation,
-                          const Record& record, const LockShape& shape, const Rules& rules) {
+                          const Record& record, const LockShape& shape, const Rules& rules,
+                          bool token = false) {
   // Aborted by the epoch that the FAA found, not by when it completed (H3): one that ran in the next epoch
   // counts there, and would be a ghost.
   const bool signalled = rules.abort_by_epoch && record.reset_of == Era{found.epoch, mn_incarnation};
   if (found.reset_id != ResetId{0} || signalled) return Verdict::aborted;
   // H24: the ticket is about to repeat. H10: more requests than members: an entry would hit another's.
-  if (found.end() >= shape.ticket_limit || found.qsize >= shape.slots) return Verdict::stuck;
+  // Behind a token those who have left may count for a while (token.h).
+  const std::uint32_t requests_max = token ? shape.header.requests_max() - shape.slots : shape.slots;
+  if (found.end() >= shape.ticket_limit || found.qsize >= requests_max) return Verdict::stuck;
   return found.admits(mode) ? Verdict::held : Verdict::waits;
 }
 
@@ -28,6 +31,9 @@ inline void note_waiting(Record& record, Waiting& waiting) {
   record.waiting = &waiting;
   record.era = waiting.key.era;
   if (record.reset_of == waiting.key.era) waiting.become(Waiting::State::aborted);
+  if (!waiting.fresh) return;
+  record.turns = {};  // what is there is of a place that this member has left
+  record.local.object.forget();
 }
 
 // Its entry has changed. Was it granted the lock there? If not, others have taken this member for dead, and the entry is
@@ -50,11 +56,14 @@ inline void end_wait(Record& record, const Waiting& waiting) {
 
 inline Hold hold_of(const Waiting& granted) {
   return {.lock = granted.key.lock,
-          .mode = granted.mode,
+          .mode = granted.freed || granted.in_phase ? Mode::shared : granted.mode,
           .epoch = granted.key.era.epoch,
           .ticket = granted.key.ticket,
           .mn_incarnation = granted.key.era.mn_incarnation,
-          .expect_waiters = true,  // it was contended
+          .expect_waiters = !granted.freed,  // it was contended
+          .in_phase = granted.in_phase,
+          .base = granted.base,
+          .sequence = granted.sequence,
           .waiting_since = granted.waiting_since};
 }
 

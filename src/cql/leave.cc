@@ -9,6 +9,8 @@
 //   H35  Only if no writer is ahead. That is known if all writers that the header counts are in sight behind the place; and
 //        as nobody can come ahead of it, it stays true.
 //
+// Not where locks have tokens: the header does not tell whether one lives, nor an entry whether the token has accounted for it.
+//
 // The entry stays and is marked before the fetch-and-add takes effect. Whoever looks for the end of a group of
 // readers still sees a writer there; nobody leaves from this place twice; and nobody sends it a grant.
 #include <algorithm>
@@ -39,10 +41,11 @@ bool CqlLock::only_readers_ahead(std::span<const std::uint64_t> queue, Epoch epo
 
 // False: it cannot leave now, or somebody wants the lock again, or the wait is over.
 Task<Result<bool>> CqlLock::leave_early(Record& record, Waiting& waiting, Mode mode, Timestamp asked) {
-  CHECK(mode == Mode::exclusive);
+  CHECK(mode == Mode::exclusive || options_.token);
   const GrantKey& key = waiting.key;
   std::optional<Outstanding> busy{std::in_place, *this, record};
-  const Result<bool> may_leave = co_await sees_only_readers_ahead(key);
+  Result<bool> may_leave = false;
+  if (!options_.token) may_leave = co_await sees_only_readers_ahead(key);
   bool leaves = false;
   self_.requests.change(record, [&](const Record& r) {
     leaves = may_leave && *may_leave && r.unwanted && waiting.state == Waiting::State::leaves;
@@ -103,7 +106,7 @@ Task<Result<void>> CqlLock::leave_for(Record& record, Hold place, Op* mark,
 
 // Behind a hold that is shared: readers of this member wait for them, with no place in the queue.
 Task<void> CqlLock::pass_over_the_dead_behind(Hold hold) {
-  if (!somebody_failed()) co_return;
+  if (!somebody_failed() || options_.token) co_return;
   const Ticket behind_all{hold.ticket.value + 1 + shape_.slots};
   co_await pass_over_the_dead({hold.lock, {hold.epoch, hold.mn_incarnation}, behind_all});
 }

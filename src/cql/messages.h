@@ -21,9 +21,13 @@ enum class MessageKind : std::uint8_t {
   question,  // the header says that you reset the lock; do you?
   inquiry,   // does this era of the lock wait for you?
   reply,     // to an inquiry: what the lock waits for
+  // Of the token lock (token.h):
+  token,  // the token is yours
+  phase,  // your readers have the lock; answer to this node, which is next
+  done,   // my readers are done
 };
 
-constexpr MessageKind kind_of(const Message& m) {
+inline MessageKind kind_of(const Message& m) {
   return static_cast<MessageKind>(m.words[1] >> 56);
 }
 
@@ -70,6 +74,33 @@ struct Grant {
   }
 };
 
+// The token's messages name the wait that they are for, as a grant does, and the token's hop: so one that comes late or twice
+// is told from the next.
+//
+// word 2: ticket (bits 0..31), hop (32..63)
+struct TurnMessage {
+  static constexpr std::size_t kWords = 3;
+  MessageKind kind;
+  GrantKey key;
+  std::uint32_t hop;
+
+  Message to_message() const {
+    const std::uint64_t incarnation = key.era.mn_incarnation & kIncarnationMask;
+    return {
+        {key.lock.packed(),
+         std::uint64_t{static_cast<std::uint8_t>(kind)} << 56 | incarnation << 24 | key.era.epoch.value,
+         key.ticket.value | std::uint64_t{hop} << 32}};
+  }
+  static TurnMessage from_message(const Message& m) {
+    return {kind_of(m),
+            {RemoteAddr::unpack(m.words[0]),
+             {Epoch{static_cast<std::uint8_t>(m.words[1])},
+              static_cast<std::uint32_t>(m.words[1] >> 24) & kIncarnationMask},
+             Ticket{m.words[2] & 0xFFFF'FFFF}},
+            static_cast<std::uint32_t>(m.words[2] >> 32)};
+  }
+};
+
 // Why a lock may wait for a member. Several can be true.
 struct Part {
   static constexpr std::uint8_t kHolds = 1;
@@ -88,13 +119,14 @@ struct RoundMessage {
   member::Incarnation asker;
   member::Incarnation asked;
   std::uint8_t part = 0;  // of a reply
+  std::uint32_t hop = 0;  // of a reply: how far the token had moved when this member heard of it last
 
   Message to_message() const {
     const std::uint64_t mn = era.mn_incarnation & kIncarnationMask;
     return {{lock.packed(),
              std::uint64_t{static_cast<std::uint8_t>(kind)} << 56 | std::uint64_t{part} << 48 |
                  mn << 24 | std::uint64_t{asked_slot.value} << 8 | era.epoch.value,
-             std::uint64_t{asker.value} << 32 | asked.value}};
+             std::uint64_t{asker.value} << 32 | asked.value, hop}};
   }
   static RoundMessage from_message(const Message& m) {
     return {kind_of(m),
@@ -104,7 +136,8 @@ struct RoundMessage {
             Slot{static_cast<std::uint16_t>(m.words[1] >> 8)},
             member::Incarnation{static_cast<std::uint32_t>(m.words[2] >> 32)},
             member::Incarnation{static_cast<std::uint32_t>(m.words[2])},
-            static_cast<std::uint8_t>(m.words[1] >> 48)};
+            static_cast<std::uint8_t>(m.words[1] >> 48),
+            static_cast<std::uint32_t>(m.words[3])};
   }
 };
 

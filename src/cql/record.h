@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "cql/carried.h"
 #include "cql/messages.h"
+#include "cql/token.h"
 #include "declock/task.h"
 #include "layout/lock_shape.h"
 #include "lock/lock.h"
@@ -34,13 +36,20 @@ struct Waiting {
     left,
   } state = State::waits;
   std::optional<RemoteWait> waiting_since{};  // once granted
+  // The token lock: nobody has sent it anything yet, so the header still tells whether its turn has come (T3).
+  bool fresh = true;
+  // How it was granted the lock, and what the token said then.
+  bool freed = false;  // only readers were left, and the token has ended
+  bool in_phase = false;
+  std::optional<Ticket> base{};
+  std::uint32_t sequence = 0;
   // Looks whether anybody is left who can end the wait (watch.cc): when next, and what it has seen so far.
   struct Watch {
     Task<void> task{};
     Time next{};
     std::optional<Header> header{};
-    std::optional<Ticket>
-        nobody_at{};  // no member would move this ticket: a grant may have been under way just then
+    // No member would move this ticket, with these hops: a grant may have been under way just then.
+    std::optional<std::pair<Ticket, std::uint32_t>> nobody_at{};
   } watch{};
 
   bool is_over() const { return state != State::waits && state != State::leaves; }
@@ -51,6 +60,24 @@ struct Waiting {
     state = next;
     return asleep;
   }
+};
+
+// What a node has to do with a lock's token.
+struct Turns {
+  std::uint32_t hop = 0;  // of the last message that was for its place in the ring; 0: none came yet
+  std::optional<LockToken> token{};  // it has the token, and holds the lock or waits for answers
+  // Its readers have the lock in a phase: whom to tell when they are done, unless the token is here.
+  struct Phase {
+    RingPlace next;
+    std::uint32_t hop;
+  };
+  std::optional<Phase> phase{};
+  // Answers that came before the token that they are for.
+  struct Answer {
+    std::uint32_t hop;
+    RingPlace from;
+  };
+  std::vector<Answer> early{};
 };
 
 // A reset that somebody claimed, and to whom an answer is owed.
@@ -89,6 +116,15 @@ struct LocalWaiter {
   LocalWaiter* next = nullptr;
 };
 
+// A client whose WRITE another's will stand for, and that waits until that one has landed. Lives in its coroutine's frame.
+struct Landing {
+  Worker* worker = nullptr;
+  std::coroutine_handle<> coroutine{};
+  bool landed = false;
+  Result<void> result{};
+  Landing* next = nullptr;
+};
+
 struct LocalLock {
   enum class State : std::uint8_t { absent, acquiring, held, releasing };
   State state = State::absent;
@@ -99,11 +135,16 @@ struct LocalLock {
       Mode::shared;  // by the clients; under `slack` readers may share what the node has exclusively
   WorkerId releasing_worker{};  // state releasing
   std::uint32_t holders = 0;
-  std::uint32_t in_a_row = 0;    // local hand-overs since the CQL lock was acquired
-  std::uint32_t joins = 0;       // readers that joined since somebody looked at the queue
+  std::uint32_t in_a_row = 0;  // local hand-overs since the CQL lock was acquired
+  std::uint32_t gate = 0;      // of the token lock: writers that may yet have it in this visit
+  bool passing = false;        // state releasing, of the token lock: nobody may ask behind the release
+  std::uint32_t joins = 0;     // readers that joined since somebody looked at the queue
   LocalWaiter* asker = nullptr;  // state acquiring: for whom; null: that client gave up
   LocalWaiter* first = nullptr;  // of those who wait, in the order of arrival
   LocalWaiter* last = nullptr;
+  // The object as whoever holds the lock has it, if that is known; and those whose WRITEs of it wait for another's.
+  Carried object{};
+  Landing* unlanded = nullptr;
   Hold hold;    // of the CQL lock. Its mode is the mode that is released, whoever releases it (H11).
   Time since;   // when the first of the holders got it; 0: nobody has looked at the time yet
   Time looked;  // when somebody looked at the queue
@@ -119,7 +160,7 @@ struct LocalLock {
     hold.object_read = false;
     held_as = as;
     holders = 1;
-    in_a_row = 0;
+    in_a_row = gate = 0;
     remote = granted.waiting_since;
     joins = 0;
     since = looked = now;
@@ -142,6 +183,16 @@ struct LocalLock {
   }
 };
 
+// What the clients of the node wait for.
+inline void note_wishes(RingPlace& place, const LocalLock& lock) {
+  place.writers = place.readers = false;
+  const auto note = [&](const LocalWaiter* w) {
+    if (w != nullptr) (w->mode == Mode::exclusive ? place.writers : place.readers) = true;
+  };
+  if (lock.state == LocalLock::State::acquiring) note(lock.asker);
+  for (const LocalWaiter* w = lock.first; w != nullptr; w = w->next) note(w);
+}
+
 // ---------------------------------------------------------------- both
 
 struct Record {
@@ -161,6 +212,7 @@ struct Record {
   bool resetting = false;          // this member runs a reset of it
   Era era{};                       // in which the member entered the queue
   Waiting* waiting = nullptr;
+  Turns turns{};
   // No client here wants the lock that the member asks for, exclusively (leave.cc).
   bool unwanted = false;
   std::optional<Era> reset_of{};  // a reset of this era was signalled, and has not been seen to be over
@@ -183,6 +235,8 @@ struct Record {
   Hold note_held(Mode mode, const Header& seen, std::uint32_t incarnation) {
     held = seen.end();
     era = {seen.epoch, incarnation};
+    turns = {};
+    local.object.forget();
     return {.lock = lock,
             .mode = mode,
             .epoch = seen.epoch,

@@ -23,8 +23,11 @@ Task<Result<void>> CqlLock::release(Hold hold, Op* object) {
   }
   if (hold.mn_incarnation == endpoint_.incarnation(hold.lock.mn) ||
       !options_.rules.restart_voids_holds) {
-    released = co_await release_and_hand_over(*record, hold, object);
+    Task<Result<void>> releases = options_.token ? release_turn(*record, hold, object)
+                                                 : release_and_hand_over(*record, hold, object);
+    released = co_await std::move(releases);
   } else {
+    if (options_.token) drop_turns(*record, hold);
     no_longer_held(*record, hold.ticket);
   }
   if (released || released.error() != Errc::outcome_unknown) co_return released;
@@ -71,6 +74,10 @@ Task<Result<void>> CqlLock::hand_over_behind(Hold hold, Owing owing) {
   const RecordUse record{self_.requests, hold.lock};
   ScratchWords queue{frames(), shape_.queue_words()};
   const HandingOver under_way{*this, *record, true};
+  if (options_.token) {
+    const std::uint32_t writers = hold.mode == Mode::exclusive ? 1 : 0;
+    co_return co_await grant_newcomers(hold, owing.found, 1, writers, 0, queue.words(), false, {});
+  }
   co_return co_await look_and_hand_over(*record, hold, owing, queue.words(), false);
 }
 
@@ -124,10 +131,10 @@ Task<Result<void>> CqlLock::hand_over(Record& record, Hold hold, Owing owing,
       // Otherwise its owner is slow, or it has died, and the entry will never come.
       const bool for_long = worker.now() - began > options_.patience * kLongWithoutEntry;
       if (options_.rules.refetch_ends_in_reset && (somebody_failed() || for_long)) {
-        const Result<std::uint8_t> part =
+        const Result<Inquired> asked =
             co_await inquire(record, {found.epoch, hold.mn_incarnation & kIncarnationMask});
-        if (!part) co_return Failure{part.error()};
-        nobody_writes = (*part & Part::kPosted) == 0;
+        if (!asked) co_return Failure{asked.error()};
+        nobody_writes = (asked->part & Part::kPosted) == 0;
       }
       patient_until = worker.now() + options_.patience;
     }
@@ -176,17 +183,17 @@ bool CqlLock::knows_owners(const QueueView& view, Ticket begin, Ticket end) cons
 }
 
 void CqlLock::send_grants(RemoteAddr lock, const Era& era, const QueueView& view, Ticket begin,
-                          Ticket end) {
+                          Ticket end, const Carried& value) {
   if (begin == end) return;
   const std::optional<Timestamp> behind = view.waiting_since(end);
   view.for_each([&](const Waiter& w) {
     if (w.ticket >= begin && w.ticket < end && w.may_be_granted())
-      send_grant({lock, era, w.ticket}, w, view, behind);
+      send_grant({lock, era, w.ticket}, w, view, behind, value);
   });
 }
 
 void CqlLock::send_grant(const GrantKey& key, Waiter to, const QueueView& view,
-                         const std::optional<Timestamp>& behind) {
+                         const std::optional<Timestamp>& behind, const Carried& value) {
   if (to.watches()) {
     const std::uint64_t entry = view.word_of(to);
     const EndpointWords words{endpoint_, key.lock};
@@ -200,8 +207,9 @@ void CqlLock::send_grant(const GrantKey& key, Waiter to, const QueueView& view,
   }
   const member::Member* owner = owner_of(to);
   if (owner == nullptr) return;  // removed; a reset follows
-  endpoint_.send(EndpointId{owner->first_endpoint.value + to.worker.value},
-                 Grant{key, behind}.to_message());
+  Message grant = Grant{key, behind}.to_message();
+  value.append_to(grant);
+  endpoint_.send(EndpointId{owner->first_endpoint.value + to.worker.value}, grant);
 }
 
 }  // namespace declock::cql

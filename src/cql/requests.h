@@ -5,8 +5,10 @@
 #pragma once
 
 #include <algorithm>
+#include <bitset>
 #include <mutex>
 
+#include "base/mix.h"
 #include "base/pooled_table.h"
 #include "base/short_lock.h"
 #include "cql/record.h"
@@ -88,6 +90,11 @@ class Requests {
   // As if nothing had been asked for yet. REQUIRES: nobody uses a record.
   void clear() { records_ = {}; }
 
+  // Is somebody likely to wait when the lock is released? A guess, from what the last release found, of this lock or of one in its place.
+  // REQUIRES, for these two: the mutex is held.
+  bool looks_contended(RemoteAddr lock) const { return contended_[place_of(lock)]; }
+  void note_contended(RemoteAddr lock, bool contended) { contended_[place_of(lock)] = contended; }
+
   // For those who do several things in one step.
   ShortLock& mutex() { return mutex_; }
   // REQUIRES, for these three: the mutex is held.
@@ -114,7 +121,11 @@ class Requests {
  private:
   static constexpr std::size_t kIdleKept = 1024;
 
+  static constexpr std::size_t kPlaces = 4096;
+  static std::size_t place_of(RemoteAddr lock) { return mix(0, lock.packed()) % kPlaces; }
+
   ShortLock mutex_;
+  std::bitset<kPlaces> contended_{};
   PooledTable<Record> records_;  // by address
   std::size_t bytes_max_ = 0;
   bool closed_ = false;

@@ -18,7 +18,7 @@ namespace declock::cql {
 void CqlLock::on_message(EndpointId from, const Message& message) {
   switch (kind_of(message)) {
     case MessageKind::grant:
-      return on_grant(Grant::from_message(message));
+      return on_grant(Grant::from_message(message), Carried::at_end_of(message, TurnMessage::kWords));
     case MessageKind::signal:
       return on_signal(from, RoundMessage::from_message(message));
     case MessageKind::inquiry:
@@ -28,6 +28,12 @@ void CqlLock::on_message(EndpointId from, const Message& message) {
       return on_answer(RoundMessage::from_message(message));
     case MessageKind::question:
       return on_question(Question::from_message(message));
+    case MessageKind::token:
+      return on_token(message);
+    case MessageKind::phase:
+      return on_phase(message);
+    case MessageKind::done:
+      return on_done(message);
   }
 }
 

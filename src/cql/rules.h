@@ -36,6 +36,14 @@ struct Rules {
   bool late_grants_are_sent = true;
   bool at_once_owes = true;
   bool at_once_answers = true;
+  // Of the token (token.h):
+  bool ring_has_no_gaps = true;
+  bool base_below_unmet = true;
+  bool looks_behind_entry = true;
+  bool hops_match = true;
+  bool early_answers_count = true;
+  bool answers_are_awaited = true;
+  bool newcomers_are_granted = true;
   // What mends a lost message. It hides the want of other rules, and is left out together with them:
   bool ask_again = true;
   bool first_takes_turn = true;

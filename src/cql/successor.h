@@ -45,7 +45,7 @@ struct Decision {
   bool settled;      // nothing more is owed; otherwise the view does not tell yet: refetch
 };
 
-// The end of the run of readers in sight that begins at h. Only for protocols without H27 or H29.
+// The end of the run of readers in sight that begins at h. Of the token lock; otherwise only for protocols without H27 or H29.
 inline Ticket end_of_visible_run(const QueueView& view) {
   Ticket end = view.begin();
   for (bool found = true; found;) {
@@ -56,6 +56,16 @@ inline Ticket end_of_visible_run(const QueueView& view) {
     if (found) end.value += 1;
   }
   return end;
+}
+
+// The token lock: whose turn it is where the queue begins with the view, up to the first who is not in sight: one writer, or all
+// readers ahead of the next. `readers_hold`: no writer, as readers ahead hold the lock.
+inline Ticket end_of_turn(const QueueView& view, bool readers_hold) {
+  const Ticket readers = end_of_visible_run(view);
+  if (readers > view.begin() || readers_hold) return readers;
+  bool writer = false;
+  view.for_each([&](const Waiter& w) { writer = writer || w.ticket == view.begin(); });
+  return writer ? Ticket{view.begin().value + 1} : view.begin();
 }
 
 // A release in one step that leaves something to do: what it found, and, if that is decided already, the end of those whom it grants

@@ -65,12 +65,13 @@ void CqlLock::on_answer(const RoundMessage& answer) {
       return m.slot == answer.asked_slot && m.incarnation == answer.asked;
     });
     if (answered > 0) round->part |= answer.part;
+    if (answered > 0) round->hops += answer.hop;
     round->resume_if_over();
   }
 }
 
 // What this era of the lock waits for, as all members say.
-Task<Result<std::uint8_t>> CqlLock::inquire(Record& record, Era era) {
+Task<Result<CqlLock::Inquired>> CqlLock::inquire(Record& record, Era era) {
   const Result<void> refreshed = co_await self_.membership.refresh(endpoint_.worker());
   if (!refreshed) co_return Failure{refreshed.error()};
   Round round{*this, MessageKind::inquiry, record.lock, era};
@@ -79,7 +80,7 @@ Task<Result<std::uint8_t>> CqlLock::inquire(Record& record, Era era) {
   again.start();
   co_await round;  // ends: every member replies at once, or is removed
   if (self_.membership.evicted()) co_return Failure{Errc::evicted};
-  co_return round.part;
+  co_return Inquired{round.part, round.hops};
 }
 
 std::uint8_t CqlLock::part_in(Record& record, const Era& era) {
@@ -104,6 +105,7 @@ void CqlLock::on_inquiry(EndpointId from, const RoundMessage& inquiry) {
   RoundMessage reply = inquiry;
   reply.kind = MessageKind::reply;
   reply.part = part_in(*record, inquiry.era);
+  reply.hop = self_.requests.change(*record, [](const Record& r) { return r.turns.hop; });
   if (from == endpoint_.id()) {
     on_answer(reply);
   } else {
@@ -150,7 +152,9 @@ Task<void> CqlLock::watch_over(Record& record, Waiting& waiting) {
   std::optional<std::pair<Ticket, std::uint64_t>> held_at;
   for (;;) {
     co_await worker.sleep_for(watch.next - worker.now());
-    pause = next_look(pause);  // a removal makes every waiter begin anew
+    // A removal makes every waiter begin anew.
+    pause =
+        options_.token ? std::min(pause + pause, options_.patience * kAsksApartMax) : next_look(pause);
     self_.requests.change(record, [&](const Record& r) {
       if (r.unwanted) Requests::wake_to_leave(waiting);
       if (r.unwanted && !was_unwanted) pause = first_look();
@@ -171,16 +175,18 @@ Task<void> CqlLock::watch_over(Record& record, Waiting& waiting) {
     }
     if (take_turn(waiting.key, *seen)) co_return;
     const std::pair now{seen->ticket, self_.membership.known().removals};
-    if (!stands_still || !somebody_failed() || held_at == now) continue;
-    const Result<std::uint8_t> part = co_await inquire(record, waiting.key.era);
-    if (!part) co_return;
-    if ((*part & Part::kHolds) != 0) {
+    // Of a token the header says nothing: it may be lost although nobody has failed, and although somebody held the lock.
+    if (!stands_still || (!options_.token && (!somebody_failed() || held_at == now))) continue;
+    const Result<Inquired> asked = co_await inquire(record, waiting.key.era);
+    if (!asked) co_return;
+    if ((asked->part & Part::kHolds) != 0) {
       held_at = now;
-      behind_.spawn(pass_over_the_dead(waiting.key));
+      if (!options_.token) behind_.spawn(pass_over_the_dead(waiting.key));
     }
-    if (*part != 0) {
+    const std::pair still{seen->ticket, asked->hops};
+    if (asked->part != 0) {
       watch.nobody_at.reset();
-    } else if (std::exchange(watch.nobody_at, seen->ticket) == seen->ticket) {
+    } else if (std::exchange(watch.nobody_at, still) == still) {
       behind_.spawn(reset_now(record.lock, seen->epoch));
     } else {
       watch.next = worker.now() + first_look();
@@ -205,8 +211,13 @@ Task<void> CqlLock::look_for_turn(GrantKey key) {
   if (seen) take_turn(key, *seen);
 }
 
-// Each request leaves once, and nobody from behind leaves before it. So if as many have left as its ticket says, none is
+// Each request leaves once, and nobody from behind leaves before it (but for those that a token has accounted for: T3). So if as many have left as its ticket says, none is
 // ahead of it; and if no writer is in the queue none was ahead of a reader, whoever comes after it. True: the wait is over.
+bool CqlLock::its_turn_has_come(const Waiting& waiting, const Header& seen) const {
+  if (!waiting.fresh) return false;
+  return seen.ticket >= waiting.key.ticket || (waiting.mode == Mode::shared && seen.wcnt == 0);
+}
+
 bool CqlLock::take_turn(const GrantKey& key, const Header& seen) {
   if (seen.epoch != key.era.epoch || seen.reset_id != ResetId{0}) return false;
   if (!options_.rules.first_takes_turn) return false;
@@ -214,9 +225,7 @@ bool CqlLock::take_turn(const GrantKey& key, const Header& seen) {
   const Record* record = self_.requests.find(key.lock);
   if (record == nullptr || record->waiting == nullptr || record->waiting->key != key) return false;
   Waiting& waiting = *record->waiting;
-  const bool is_its_turn =
-      seen.ticket >= key.ticket || (waiting.mode == Mode::shared && seen.wcnt == 0);
-  if (!is_its_turn) return false;
+  if (!its_turn_has_come(waiting, seen)) return false;
   if (waiting.become(Waiting::State::granted)) waiting.worker->make_ready(waiting.coroutine);
   return true;
 }

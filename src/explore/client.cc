@@ -51,6 +51,7 @@ Task<Result<void>> World::Client::operate(Operation operation) {
   Op read = Op::read(world.object(), {&value, 1}, Purpose::data);
   Op write = Op::write(world.object(), {&value, 1}, Purpose::data);
 
+  read.whole = write.whole = world.scenario_.piggyback;
   // Other clients may come before the call.
   if (world.scenario_.at_once)
     co_await world.engine_->pause(static_cast<std::uint8_t>(index + kCall), endpoint().id());

@@ -140,11 +140,22 @@ class Narrator {
         return fmt::format(
             "reply that says {}",
             cql::RoundMessage::from_message(letter.message).part == 0 ? "not for me" : "for me");
+      case cql::MessageKind::token:
+        return turn("token", letter.message);
+      case cql::MessageKind::phase:
+        return turn("phase of readers", letter.message);
+      case cql::MessageKind::done:
+        return turn("end of a phase", letter.message);
     }
     return "?";
   }
 
  private:
+  static std::string turn(std::string_view what, const Message& message) {
+    const auto turn = cql::TurnMessage::from_message(message);
+    return fmt::format("{} for ticket {}, hop {}", what, turn.key.ticket.value, turn.hop);
+  }
+
   std::string queue(const std::vector<std::uint64_t>& words) const {
     std::string text = "(" + header(words[0]) + ")";
     for (std::size_t i = 1; i < words.size(); ++i) {

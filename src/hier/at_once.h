@@ -101,8 +101,9 @@ Released end_release(cql::Record& record, Words words, const LockShape& shape, c
 // Nobody here holds the lock beside whoever releases it, nor waits for it, and no answer is owed.
 inline bool is_alone(const cql::Record& record, const cql::Rules& rules) {
   const cql::LocalLock& lock = record.local;
+  const bool alone_in_queue = !record.turns.token && !lock.hold.in_phase;
   return lock.state == cql::LocalLock::State::held && lock.holders == 1 && lock.first == nullptr &&
-         (record.unanswered.empty() || !rules.at_once_answers);
+         alone_in_queue && (record.unanswered.empty() || !rules.at_once_answers);
 }
 
 template <class Words>

@@ -36,6 +36,15 @@ struct HierWorker::Completion {
   Result<void> await_resume() const { return result; }
 };
 
+// co_await: until the WRITE that stands for this client's has landed.
+struct HierWorker::Landed {
+  LocalLocks& locals;
+  Landing& landing;
+  bool await_ready() const noexcept { return false; }
+  bool await_suspend(std::coroutine_handle<> me) const { return locals.suspend(landing, me); }
+  Result<void> await_resume() const { return landing.result; }
+};
+
 LocalWaiter HierWorker::request(RemoteAddr addr, Mode mode, Time now) const {
   return {.addr = addr,
           .mode = mode,
@@ -62,7 +71,7 @@ Released HierWorker::release_at_once(const Hold& hold, cql::Owing& owing) {
   cql::Record* record = self_.requests.find(hold.lock);
   if (record == nullptr) return Released::no;
   // Where somebody may be waiting elsewhere, a release reads the queue along (cql/release.cc), on every fabric.
-  const bool watched = endpoint_.may_watch();
+  const bool watched = endpoint_.may_watch() && !cql_.has_tokens();
   if (!watched && (record->local.remote || record->local.hold.expect_waiters)) return Released::no;
   const Released released = hier::release_at_once(*record, cql::EndpointWords{endpoint_, hold.lock},
                                                   cql_.shape(), cql_.rules(), watched, owing);
@@ -76,7 +85,8 @@ Task<Result<Hold>> HierWorker::lock(LocalWaiter& me, RemoteAddr addr, Mode mode,
   me = request(addr, mode, now);
   me.object = object;
   const Entry entry = locals_.enter(me, self_.worker, now);
-  if (entry == Entry::joined) co_return me.hold;
+  if (entry == Entry::look_and_go) behind_.spawn(look(me.behind));
+  if (entry == Entry::joined || entry == Entry::look_and_go) co_return me.hold;
   if (entry == Entry::acquire) co_await acquire(addr, mode, me.asked.stamp, object);
   if (entry == Entry::look_and_wait) behind_.spawn(look(me.behind));
   const Task<void> looks = watch(me, entry);
@@ -90,7 +100,8 @@ Task<Result<Hold>> HierWorker::lock_until(LocalWaiter& me, RemoteAddr addr, Mode
   me = request(addr, mode, now);
   me.may_give_up = true;
   const Entry entry = locals_.enter(me, self_.worker, now);
-  if (entry == Entry::joined) co_return me.hold;
+  if (entry == Entry::look_and_go) behind_.spawn(look(me.behind));
+  if (entry == Entry::joined || entry == Entry::look_and_go) co_return me.hold;
   if (entry == Entry::acquire) behind_.spawn(acquire(addr, mode, me.asked.stamp, nullptr));
   if (entry == Entry::look_and_wait) behind_.spawn(look(me.behind));
   const Task<void> looks = watch(me, entry);
@@ -154,7 +165,7 @@ Task<Result<Hold>> HierWorker::try_lock(LocalWaiter& me, RemoteAddr addr, Mode m
   const Result<Place> place = co_await cql_.enter(addr, mode);
   if (place && place->held) {
     const LocalLocks::Leave leave =
-        locals_.acquired(*place->held, self_.worker, endpoint_.worker().now());
+        locals_.acquired(*place->held, self_.worker, endpoint_.worker().now(), &self_.membership);
     if (leave.kind == LocalLocks::Leave::Kind::release) (void)co_await give_back(leave, nullptr);
   } else {
     // Somebody was faster, and this CN is in the queue now, or may be. Whoever asks here next takes that over.
@@ -167,6 +178,7 @@ Task<Result<Hold>> HierWorker::try_lock(LocalWaiter& me, RemoteAddr addr, Mode m
 
 Task<void> HierWorker::acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* object,
                                std::optional<Result<Place>> entered) {
+  if (entered && *entered && (*entered)->in_ring) locals_.must_wait(addr);
   if (!entered) {
     entered.emplace(co_await cql_.enter(addr, mode, object));
     if (!*entered || !(*entered)->held) locals_.must_wait(addr);
@@ -180,14 +192,16 @@ Task<void> HierWorker::acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* 
     }
     co_return;
   }
-  const LocalLocks::Leave leave = locals_.acquired(*hold, self_.worker, endpoint_.worker().now());
+  const LocalLocks::Leave leave =
+      locals_.acquired(*hold, self_.worker, endpoint_.worker().now(), &self_.membership);
   // Nobody is left to be told of an error; whoever asks for the lock next runs into it as well.
   if (leave.kind == LocalLocks::Leave::Kind::release) (void)co_await give_back(leave, nullptr);
 }
 
-void HierWorker::acquire_for(RemoteAddr addr, LocalLocks::Successor successor) {
+void HierWorker::acquire_for(RemoteAddr addr, LocalLocks::Successor successor,
+                             std::optional<Result<Place>> entered) {
   if (successor.waiter == nullptr) return;
-  behind_.spawn(acquire(addr, successor.mode, successor.asked, successor.object));
+  behind_.spawn(acquire(addr, successor.mode, successor.asked, successor.object, entered));
 }
 
 Task<void> HierWorker::look(Hold hold) {
@@ -242,17 +256,32 @@ Task<Result<void>> HierWorker::unlock(Hold hold, Op* object) {
     case Released::no:
       break;
   }
-  LocalLocks::Leave leave =
-      locals_.leave(hold.lock, self_.worker, object != nullptr, endpoint_.worker().now());
+  Carried left;
+  Op for_others{};
+  if (object == nullptr && cql_.has_tokens()) left = locals_.left_to_write(hold.lock);
+  if (left.size > 0) {
+    for_others = Op::write(left.addr, left.value(), Purpose::data);
+    for_others.incarnation = hold.mn_incarnation;
+    for_others.whole = true;
+    object = &for_others;
+  }
+  Landing mine{.worker = &endpoint_.worker()};
+  LocalLocks::Leave leave = locals_.leave(hold.lock, self_.worker, object != nullptr,
+                                          endpoint_.worker().now(), object, &mine);
+  if (leave.kind == LocalLocks::Leave::Kind::combined) co_return co_await Landed{locals_, mine};
   Result<void> written;
   const bool wrote_first = leave.kind == LocalLocks::Leave::Kind::write_first;
   if (wrote_first) {
     written = co_await post_until_known(endpoint_, *object);
+    locals_.landed(leave.others, written);
+    const Op* as_written = written ? object : nullptr;
     object = nullptr;
-    leave = locals_.leave(hold.lock, self_.worker, false, endpoint_.worker().now());
+    leave = locals_.leave(hold.lock, self_.worker, false, endpoint_.worker().now(), as_written);
   }
   Result<void> released;
+  Landing* const others = leave.others;
   if (leave.kind == LocalLocks::Leave::Kind::release) released = co_await give_back(leave, object);
+  locals_.landed(others, released);
   if (!written) co_return written;
   if (released || !wrote_first) co_return released;
   // What was written stays so, although this compute node is evicted before it has released the lock; and others may have
@@ -263,8 +292,11 @@ Task<Result<void>> HierWorker::unlock(Hold hold, Op* object) {
 
 Task<Result<void>> HierWorker::give_back(LocalLocks::Leave leave, Op* object) {
   Completion done;
+  const bool stays = cql_.stays_in_ring(leave.hold);
+  // Whoever stays waits there before the token is gone, as it may come back at once.
+  if (stays) acquire_for(leave.hold.lock, leave.successor, cql::CqlLock::place_behind(leave.hold));
   behind_.spawn(release_cql(leave.hold, object, leave.successor.waiter == nullptr, done));
-  acquire_for(leave.hold.lock, leave.successor);
+  if (!stays) acquire_for(leave.hold.lock, leave.successor);
   co_return co_await done;
 }
 

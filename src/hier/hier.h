@@ -57,6 +57,7 @@ class HierWorker {
  private:
   struct Completion;
   struct Granted;
+  struct Landed;
   using Place = cql::CqlLock::Place;
   using Entry = LocalLocks::Entry;
 
@@ -66,7 +67,8 @@ class HierWorker {
   Task<Result<Hold>> wait(LocalWaiter& me);
   Task<void> acquire(RemoteAddr addr, Mode mode, Timestamp asked, Op* object,
                      std::optional<Result<Place>> entered = {});
-  void acquire_for(RemoteAddr addr, LocalLocks::Successor successor);
+  void acquire_for(RemoteAddr addr, LocalLocks::Successor successor,
+                   std::optional<Result<Place>> entered = {});
   Task<void> expire(LocalWaiter& waiter, Time deadline);
   Task<Result<void>> give_back(LocalLocks::Leave leave, Op* object);
   Task<void> release_cql(Hold hold, Op* object, bool last, Completion& done);
@@ -102,6 +104,7 @@ class HierLock final : public TimedLockClient {
     return worker_.lock_until(request_, lock, mode, deadline);
   }
   void cancel() override { worker_.cancel(request_); }
+  bool carries_objects() const override { return worker_.cql().has_tokens(); }
   Task<Result<Token>> token(Hold hold) override { return worker_.token(hold); }
 
  private:
@@ -128,6 +131,7 @@ class Node final {
   Node(const LockShape& shape, const Policy& policy, cql::Options options,
        std::span<const Station> stations, HandOverObserver* observer = nullptr)
       : locals_(policy, requests_, observer), clock_(*stations[0].endpoint, *stations[0].membership) {
+    options.token = policy.kind == PolicyKind::token;
     for (std::size_t i = 0; i < stations.size(); ++i) {
       const cql::Party self{*stations[i].membership, requests_, WorkerId{static_cast<std::uint8_t>(i)}};
       workers_.push_back(

@@ -58,8 +58,16 @@ LocalLocks::Entry LocalLocks::enter_held(LocalLock& lock, LocalWaiter& waiter, T
     join(lock, waiter);
     return Entry::joined;
   }
+  // A look at the queue may come a little late: it bounds how long a remote writer waits, and nothing depends on it.
+  if (joins && policy_.kind == PolicyKind::token) {
+    join(lock, waiter);
+    waiter.behind = lock.hold;
+    lock.looking = true;
+    return Entry::look_and_go;
+  }
   append(lock, waiter);
-  const bool nothing_known = lock.state == LocalLock::State::held && !lock.remote && !lock.looking;
+  const bool nothing_known = lock.state == LocalLock::State::held && !lock.remote && !lock.looking &&
+                             policy_.kind != PolicyKind::token;
   if (!joins && !nothing_known) return Entry::wait;
   waiter.behind = lock.hold;
   lock.looking = true;
@@ -130,7 +138,7 @@ bool LocalLocks::suspend(LocalWaiter& waiter, std::coroutine_handle<> coroutine)
 // Behind a release, on the same endpoint, an acquisition takes effect after it (H34).
 bool LocalLocks::may_follow_release(const LocalLock& lock, WorkerId worker) {
   return lock.state == LocalLock::State::releasing && lock.first == nullptr &&
-         lock.releasing_worker == worker;
+         lock.releasing_worker == worker && !lock.passing;
 }
 
 bool LocalLocks::time_to_look(const LocalLock& lock, Time now) {
@@ -146,7 +154,7 @@ void LocalLocks::join(LocalLock& lock, LocalWaiter& waiter) {
 // Nobody here keeps it from joining.
 bool LocalLocks::could_join(const LocalLock& lock, const LocalWaiter& waiter) {
   return lock.state == LocalLock::State::held && lock.may_be_passed_on() &&
-         lock.hold.mode == Mode::shared && lock.held_as == Mode::shared &&
+         lock.hold.mode == Mode::shared && !lock.hold.in_phase && lock.held_as == Mode::shared &&
          waiter.mode == Mode::shared && first_of(lock, Mode::exclusive) == nullptr;
 }
 
@@ -202,8 +210,12 @@ void LocalLocks::join_those_who_may(LocalLock& lock) {
   }
 }
 
-LocalLocks::Leave LocalLocks::acquired(const Hold& hold, WorkerId worker, Time now) {
+LocalLocks::Leave LocalLocks::acquired(const Hold& hold, WorkerId worker, Time now,
+                                       const member::Membership* member) {
   const std::lock_guard guard{requests_.mutex()};
+  // Whoever is among those who wait has called by now. If this node is a member now, what came along is no older.
+  if (member == nullptr || !member->is_certainly_member(now))
+    record_of(hold.lock).local.object.forget();
   return acquired_locked(record_of(hold.lock), hold, worker, now);
 }
 
@@ -213,12 +225,43 @@ LocalLocks::Leave LocalLocks::acquired_locked(cql::Record& record, const Hold& h
   CHECK(lock.state == LocalLock::State::acquiring && lock.holders == 0);
   LocalWaiter* asker = lock.asker;
   if (asker == nullptr || asker->mode != lock.asked_for) requests_.note_unwanted(record, false);
+  if (policy_.kind == PolicyKind::token) return begin_turn(record, hold, worker, now);
   lock.begin(hold, asker == nullptr ? hold.mode : asker->mode, now);
   // As if the client that gave up had come and gone.
   if (asker == nullptr) return leave_locked(record, worker, false, now);
   grant(*asker, lock, hold.object_read);
   if (lock.held_as == Mode::shared) let_readers_in(lock);
   return {};
+}
+
+// Whoever asked has no precedence: with the token writers go first, in a phase readers do.
+LocalLocks::Leave LocalLocks::begin_turn(cql::Record& record, const Hold& hold, WorkerId worker,
+                                         Time now) {
+  LocalLock& lock = record.local;
+  const LocalWaiter* asker = lock.asker;
+  if (asker != nullptr) prepend(lock, *lock.asker);
+  const bool visit = hold.mode == Mode::exclusive && first_of(lock, Mode::exclusive) != nullptr;
+  lock.begin(hold, visit ? Mode::exclusive : Mode::shared, now);
+  lock.holders = 0;
+  for (LocalWaiter* waiter = lock.first; waiter != nullptr;) {
+    LocalWaiter* next = waiter->next;
+    const bool wanted = waiter->mode == lock.held_as;
+    if (wanted && visit && lock.holders > 0) {
+      lock.gate =
+          std::min(lock.gate + 1, policy_.gate - 1);  // those who wait now, and not who come later
+    } else if (wanted) {
+      unlink(lock, *waiter);
+      lock.holders += 1;
+      const bool read = hold.object_read && waiter == asker;
+      if (read && waiter->object != nullptr)
+        lock.object.note(waiter->object->addr, waiter->object->into);
+      grant(*waiter, lock, read || give_object(*waiter, lock));
+    }
+    waiter = next;
+  }
+  if (lock.holders > 0) return {};
+  lock.holders = 1;  // as if a client that gave up had come and gone
+  return leave_locked(record, worker, false, now);
 }
 
 void LocalLocks::give_up(LocalWaiter& waiter, Errc why) {
@@ -305,6 +348,12 @@ void LocalLocks::failed(RemoteAddr addr, Errc error) {
 }
 
 LocalLocks::Choice LocalLocks::choose(const LocalLock& lock) const {
+  if (policy_.kind == PolicyKind::token) {
+    LocalWaiter* writer = first_of(lock, Mode::exclusive);
+    const bool stays = writer != nullptr && lock.held_as == Mode::exclusive && lock.gate > 0 &&
+                       lock.may_be_passed_on();
+    return {writer != nullptr ? writer : lock.first, stays};
+  }
   Choice choice{lock.first, false};
   if (policy_.phases()) {
     const Mode turn = lock.held_as == Mode::exclusive ? Mode::shared : Mode::exclusive;
@@ -316,11 +365,59 @@ LocalLocks::Choice LocalLocks::choose(const LocalLock& lock) const {
   return choice;
 }
 
-LocalLocks::Leave LocalLocks::leave(RemoteAddr addr, WorkerId worker, bool unwritten, Time now) {
+Carried LocalLocks::left_to_write(RemoteAddr addr) {
+  const std::lock_guard guard{requests_.mutex()};
+  const cql::Record* record = requests_.find(addr);
+  return record != nullptr && record->local.unlanded != nullptr ? record->local.object : Carried{};
+}
+
+bool LocalLocks::suspend(Landing& landing, std::coroutine_handle<> coroutine) {
+  const std::lock_guard guard{requests_.mutex()};
+  landing.coroutine = coroutine;
+  return !landing.landed;
+}
+
+void LocalLocks::landed(Landing* all, const Result<void>& result) {
+  const std::lock_guard guard{requests_.mutex()};
+  for (Landing* one = all; one != nullptr;) {
+    Landing* next = one->next;  // it may be gone as soon as it goes on
+    one->landed = true;
+    one->result = result;
+    if (one->coroutine) one->worker->make_ready(one->coroutine);
+    one = next;
+  }
+}
+
+// An exclusive client leaves: the object is what it writes, or nobody knows.
+void LocalLocks::note_object(LocalLock& lock, const Op* written) {
+  if (lock.held_as == Mode::shared) return;
+  if (written != nullptr) {
+    lock.object.note(written->addr, written->from);
+  } else {
+    lock.object.forget();
+  }
+}
+
+// The next client reads the object with the lock and writes it with its release: so its WRITE may stand for this one. Not where
+// sections are long, since this client is told only then.
+bool LocalLocks::may_combine(const LocalLock& lock, const LocalWaiter& next, const Op* object) const {
+  if (policy_.kind != PolicyKind::token || object == nullptr || !object->whole ||
+      next.object == nullptr || !next.object->whole) {
+    return false;
+  }
+  const bool same = next.object->addr == object->addr &&
+                    next.object->into.size() == object->from.size() &&
+                    object->from.size() <= Carried::kWordsMax;
+  const bool stands = lock.unlanded == nullptr || lock.object.may_stand_for(*object);
+  return same && stands && section_ <= policy_.short_section;
+}
+
+LocalLocks::Leave LocalLocks::leave(RemoteAddr addr, WorkerId worker, bool unwritten, Time now,
+                                    const Op* object, Landing* mine) {
   const std::lock_guard guard{requests_.mutex()};
   cql::Record& record = met(addr, now);
   note_section(record.local.holders, record.local.since, now);
-  return leave_locked(record, worker, unwritten, now);
+  return leave_locked(record, worker, unwritten, now, object, mine);
 }
 
 bool LocalLocks::leave_here(cql::Record& record, Time now) {
@@ -339,25 +436,40 @@ void LocalLocks::note_section(std::uint32_t holders, Time since, Time now) {
 }
 
 LocalLocks::Leave LocalLocks::leave_locked(cql::Record& record, WorkerId worker, bool unwritten,
-                                           Time now) {
+                                           Time now, const Op* object, Landing* mine) {
   LocalLock& lock = record.local;
   const Choice choice = choose(lock);
-  if (unwritten && (lock.holders > 1 || choice.stays)) return {.kind = Leave::Kind::write_first};
+  const bool combined = mine != nullptr && choice.stays && may_combine(lock, *choice.candidate, object);
+  if (policy_.kind == PolicyKind::token && (unwritten || object == nullptr)) note_object(lock, object);
+  Landing* others = combined ? nullptr : std::exchange(lock.unlanded, nullptr);
+  if (unwritten && !combined && (lock.holders > 1 || choice.stays)) {
+    return {.kind = Leave::Kind::write_first, .others = others};
+  }
+  if (combined) {
+    mine->next = lock.unlanded;
+    lock.unlanded = mine;
+  }
   lock.holders -= 1;
   if (lock.holders > 0) return {};
   if (choice.stays) {
     lock.in_a_row += 1;
+    if (lock.gate > 0) lock.gate -= 1;
     lock.since = now;
     unlink(lock, *choice.candidate);
     if (observer_ != nullptr) observer_->handed_over(choice.candidate->asked, lock.remote);
     lock.holders = 1;
     lock.held_as = choice.candidate->mode;
-    grant(*choice.candidate, lock);
+    grant(*choice.candidate, lock, give_object(*choice.candidate, lock));
     if (lock.held_as == Mode::shared) let_readers_in(lock);
-    return {};
+    return {.kind = combined ? Leave::Kind::combined : Leave::Kind::nothing};
   }
-  Leave leave{Leave::Kind::release, lock.hold, {}};
-  leave.hold.expect_waiters = leave.hold.expect_waiters || lock.remote || choice.candidate != nullptr;
+  Leave leave{Leave::Kind::release, others, lock.hold, {}};
+  const bool token = policy_.kind == PolicyKind::token;
+  leave.hold.expect_waiters =
+      leave.hold.expect_waiters || lock.remote || (choice.candidate != nullptr && !token);
+  leave.hold.local_sequence = lock.in_a_row;
+  // A token is passed on when the object is written; the next request must not come before.
+  lock.passing = record.turns.token.has_value() || lock.hold.in_phase;
   lock.remote.reset();
   lock.looking = false;
   if (choice.candidate != nullptr) {
@@ -401,11 +513,19 @@ void LocalLocks::ask(LocalLock& lock, LocalWaiter& waiter, Mode mode) {
   waiter.waiting = true;
 }
 
+// To those who have called before the node got the lock, or before the last WRITE: what is known of the object is no older.
+bool LocalLocks::give_object(const LocalWaiter& waiter, const LocalLock& lock) {
+  if (!lock.object.is(waiter.object)) return false;
+  lock.object.fill(*waiter.object);
+  return true;
+}
+
 // Another thread may resume the waiter, and then it is gone.
 void LocalLocks::grant(LocalWaiter& waiter, const LocalLock& lock, bool object_read) {
   waiter.hold = lock.hold;
   waiter.hold.local_sequence = lock.in_a_row;
   waiter.hold.object_read = object_read;
+  waiter.hold.object_open = object_read && lock.unlanded != nullptr;
   if (waiter.counts != nullptr) {
     waiter.counts->now += 1;
     waiter.counts->handed += 1;
@@ -429,6 +549,12 @@ void LocalLocks::append(LocalLock& lock, LocalWaiter& waiter) {
   waiter.waiting = true;
   (lock.last == nullptr ? lock.first : lock.last->next) = &waiter;
   lock.last = &waiter;
+}
+
+void LocalLocks::prepend(LocalLock& lock, LocalWaiter& waiter) {
+  waiter.next = lock.first;
+  lock.first = &waiter;
+  if (lock.last == nullptr) lock.last = &waiter;
 }
 
 void LocalLocks::unlink(LocalLock& lock, LocalWaiter& waiter) {

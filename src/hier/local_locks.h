@@ -24,6 +24,8 @@
 
 namespace declock::hier {
 
+using cql::Carried;
+using cql::Landing;
 using cql::LocalLock;
 using cql::LocalWaiter;
 
@@ -45,6 +47,7 @@ class LocalLocks {
     joined,         // the client is a holder now, with waiter.hold
     wait,           // it is queued: suspend
     look_and_wait,  // queued as well, and it is this client's turn to look for remote waiters: call looked()
+    look_and_go,  // a holder, and it is its turn to look all the same
   };
   Entry enter(LocalWaiter& waiter, WorkerId worker, Time now);
   // For a thread that runs no worker; the mutex of the requests must be held.
@@ -91,17 +94,21 @@ class LocalLocks {
     enum class Kind : std::uint8_t {
       nothing,      // others hold the lock, or it was handed over
       write_first,  // a local client is next: write the object, then leave again
+      combined,     // it was handed over, and another's WRITE will stand for this one: wait for `mine`
       release,      // release the CQL lock with `hold`; then call released(), or
                     // acquire it again for `successor`, behind the release on the same endpoint
     };
     Kind kind = Kind::nothing;
+    Landing* others = nullptr;  // whose WRITEs this one stands for; tell them
     Hold hold{};
     Successor successor{};
   };
 
   // The CQL lock came, for the client that asked for it; others may be let in with it. If that client has
   // given up, and nobody else may have the lock, it is to be released.
-  Leave acquired(const Hold& hold, WorkerId worker, Time now);
+  // `member`: to be asked whether the object that came along may be given to those who wait.
+  Leave acquired(const Hold& hold, WorkerId worker, Time now,
+                 const member::Membership* member = nullptr);
   // It did not come: everybody who waits is told.
   void failed(RemoteAddr addr, Errc error);
   // The request was withdrawn, as nobody wanted it. The successor is a client that came meanwhile.
@@ -116,7 +123,14 @@ class LocalLocks {
 
   // `unwritten`: a WRITE of the object is still to be posted. It may ride along with a release, but must
   // complete before a local client, which uses another queue pair, gets the lock.
-  Leave leave(RemoteAddr addr, WorkerId worker, bool unwritten, Time now);
+  // `object`: that WRITE. `mine`: another client's may stand for it.
+  Leave leave(RemoteAddr addr, WorkerId worker, bool unwritten, Time now, const Op* object = nullptr,
+              Landing* mine = nullptr);
+  // Has the client that leaves without a WRITE to make one for others?
+  Carried left_to_write(RemoteAddr addr);
+  // False: it has landed meanwhile.
+  bool suspend(Landing& landing, std::coroutine_handle<> coroutine);
+  void landed(Landing* all, const Result<void>& result);
 
   // The release is confirmed. The successor is a client that came meanwhile.
   Successor released(const Hold& hold);
@@ -136,10 +150,15 @@ class LocalLocks {
   Entry enter_locked(cql::Record& record, LocalWaiter& waiter, WorkerId worker, Time now);
   Leave acquired_locked(cql::Record& record, const Hold& hold, WorkerId worker, Time now);
   void give_up_locked(LocalWaiter& waiter, Errc why);
+  Leave begin_turn(cql::Record& record, const Hold& hold, WorkerId worker, Time now);
   static void append(LocalLock& lock, LocalWaiter& waiter);
+  static void prepend(LocalLock& lock, LocalWaiter& waiter);
   static void unlink(LocalLock& lock, LocalWaiter& waiter);
   static LocalWaiter* first_of(const LocalLock& lock, Mode mode);
   static void grant(LocalWaiter& waiter, const LocalLock& lock, bool object_read = false);
+  static bool give_object(const LocalWaiter& waiter, const LocalLock& lock);
+  static void note_object(LocalLock& lock, const Op* written);
+  bool may_combine(const LocalLock& lock, const LocalWaiter& next, const Op* object) const;
   static void refuse(LocalWaiter& waiter, Errc why);
   static void resume(LocalWaiter& waiter);
   Choice choose(const LocalLock& lock) const;
@@ -153,7 +172,8 @@ class LocalLocks {
   void let_readers_in(LocalLock& lock);
   Entry enter_held(LocalLock& lock, LocalWaiter& waiter, Time now);
   void note_section(std::uint32_t holders, Time since, Time now);
-  Leave leave_locked(cql::Record& record, WorkerId worker, bool unwritten, Time now);
+  Leave leave_locked(cql::Record& record, WorkerId worker, bool unwritten, Time now,
+                     const Op* object = nullptr, Landing* mine = nullptr);
   Successor take_successor(LocalLock& lock, LocalWaiter& waiter);
   Successor ask_for(LocalLock& lock, LocalWaiter& waiter);
 

@@ -1,8 +1,11 @@
 // Fairness policies: whom a compute node (CN) hands a lock to (paper section 5.3, and `slack`, ours).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "base/time.h"
 #include "layout/timestamp.h"
@@ -16,12 +19,25 @@ enum class PolicyKind : std::uint8_t {
   remote_prefer,  // local only if nobody remote is known to wait
   local_prefer,   // local whenever somebody local waits
   local_bound,    // local, a bounded number of times in a row
+  token,  // in visits of the token (cql/token.h): writers in gates, readers of all nodes in phases
 };
+
+// By the names of the locks that have them, behind "declock-".
+inline constexpr std::array<std::pair<std::string_view, PolicyKind>, 7> kPolicyNames{{
+    {"tf", PolicyKind::task_fair},
+    {"pf", PolicyKind::phase_fair},
+    {"slack", PolicyKind::slack},
+    {"remote-prefer", PolicyKind::remote_prefer},
+    {"local-prefer", PolicyKind::local_prefer},
+    {"local-bound", PolicyKind::local_bound},
+    {"token", PolicyKind::token},
+}};
 
 struct Policy {
   PolicyKind kind = PolicyKind::phase_fair;
   Duration slack = microseconds(200);  // of `slack`
   std::uint32_t bound = 4;             // of `local_bound`
+  std::uint32_t gate = 64;             // of `token`: writers of one node in a visit at most
   // Sections up to this length count as short: sharing them between nodes is worth less than a hand-over between
   // nodes costs.
   Duration short_section = microseconds(12);
@@ -31,7 +47,7 @@ struct Policy {
 
   // May a local client that asked then go before the remote one that has waited longest, if one is known?
   constexpr bool in_time(const Asked& asked, const std::optional<RemoteWait>& remote) const {
-    if (!remote) return true;
+    if (!remote || kind == PolicyKind::token) return !remote;
     return later_by(asked, *remote) <= (kind == PolicyKind::slack ? slack : Duration{});
   }
 
@@ -46,7 +62,8 @@ struct Policy {
   // In which mode does a CN ask for the CQL lock when `next` is the mode of the client that is next? Where
   // exclusive covers shared, it asks once for all if a writer waits as well.
   constexpr Mode mode_to_ask(Mode next, bool writer_waits, Duration section) const {
-    return covers(Mode::exclusive, Mode::shared, section) && writer_waits ? Mode::exclusive : next;
+    const bool for_all = kind == PolicyKind::token || covers(Mode::exclusive, Mode::shared, section);
+    return for_all && writer_waits ? Mode::exclusive : next;
   }
 
   // When readers are let in together: may one that is not in time come along? A shared lock is shared by all
@@ -67,6 +84,8 @@ struct Policy {
         return true;
       case PolicyKind::local_bound:
         return in_a_row < bound;
+      case PolicyKind::token:
+        break;  // decided by the gate (local_locks.cc)
     }
     return false;
   }

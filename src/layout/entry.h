@@ -9,7 +9,8 @@
 //              an earlier wait is told from a new one without versions.
 //   epoch      the lock's epoch in which the request was made (H6).
 //   mode       0 shared, 1 exclusive.
-//   timestamp  when the client asked, in microseconds.
+//   timestamp  when the client asked, in microseconds. Of an exclusive request for the token (cql/token.h): kReadersToo if
+//              readers wait in the same member as well.
 //   worker     whom to wake inside the member, or one of these:
 //                kWatching      whoever waits looks at this entry: it is granted the lock here, by a swap, and not by a
 //                               message. Where operations take no time.
@@ -39,6 +40,7 @@ inline constexpr WorkerId kGranted{253};
 inline constexpr WorkerId kWatching{254};
 inline constexpr WorkerId kNobody{255};
 inline constexpr std::uint32_t kWorkersMax = kGrantedLast.value;  // of a member
+inline constexpr Timestamp kReadersToo{1};
 
 struct Entry {
   std::uint32_t tag = 0;  // the ticket, or a RingTag

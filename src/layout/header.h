@@ -124,6 +124,12 @@ class HeaderLayout {
 
   // ticket += 1, qsize -= 1, wcnt -= exclusive; modulo 2^64 the borrows cancel out
   constexpr std::uint64_t release_delta(Mode mode) const { return release_delta_[index(mode)]; }
+  // The same for so many requests at once, and so many writers, be they among them or not.
+  constexpr std::uint64_t release_delta(std::uint32_t requests, std::uint32_t writers) const {
+    return requests * release_delta(Mode::shared) - (std::uint64_t{writers} << wcnt_shift_);
+  }
+  // More than that do not fit.
+  constexpr std::uint32_t requests_max() const { return count_mask_; }
 
  private:
   static constexpr std::uint32_t mask_of(unsigned bits) { return (std::uint32_t{1} << bits) - 1; }

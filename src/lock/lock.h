@@ -21,7 +21,14 @@ struct Hold {
   std::uint32_t mn_incarnation = 1;  // of the memory node: a hold from before a restart is void
   bool expect_waiters = false;       // there is reason to think that somebody waits for the release
   bool object_read = false;          // the READ that came along with the acquisition is valid
+  bool object_open =
+      false;  // what it says is not in memory yet, and will be before anybody hears that it was written
   std::uint32_t local_sequence = 0;  // hand-overs inside the compute node since it got this ticket
+  // The token lock: shared with the readers of all compute nodes, until the node that has the token goes on; and of an
+  // exclusive hold that came with the token: the token's base, and how many have had it since that.
+  bool in_phase = false;
+  std::optional<Ticket> base{};
+  std::uint32_t sequence = 0;
   std::optional<RemoteWait> waiting_since{};  // the first of those behind, if a grant said so
 };
 
@@ -39,6 +46,9 @@ class LockClient {
   // the lock before it has completed. REQUIRES: `hold` came from acquire() of this client and was not
   // released.
   virtual Task<Result<void>> release(Hold hold, Op* object = nullptr) = 0;
+
+  // Does an object travel with the lock, so that a READ along with an acquisition is likely to be valid where it waited?
+  virtual bool carries_objects() const { return false; }
 
   // The client may go on, and acquire again, while a release without a WRITE is under way.
   virtual bool may_release_behind(Mode) const { return true; }

@@ -16,14 +16,7 @@
 namespace declock::locks {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, hier::PolicyKind>, 6> kPolicies{{
-    {"declock-tf", hier::PolicyKind::task_fair},
-    {"declock-pf", hier::PolicyKind::phase_fair},
-    {"declock-slack", hier::PolicyKind::slack},
-    {"declock-remote-prefer", hier::PolicyKind::remote_prefer},
-    {"declock-local-prefer", hier::PolicyKind::local_prefer},
-    {"declock-local-bound", hier::PolicyKind::local_bound},
-}};
+constexpr std::string_view kDecLock = "declock-";
 
 LockShape shape_for(std::uint32_t members, std::uint32_t slots) {
   return {members, slots == 0 ? members : slots, QueueLayout::owner};
@@ -123,7 +116,9 @@ class HierFamily final : public LockFamily {
 class PeerFamily final : public LockFamily {
  public:
   explicit PeerFamily(const FamilyConfig& config)
-      : name_(config.lock), stride_(8 * (std::uint64_t{config.cns} + 2)) {
+      : name_(config.lock),
+        stride_(8 * (std::uint64_t{config.cns} + 2)),
+        ideal_locks_(name_ == "ideal-group" ? peers::IdealLocks::kWritersInGroup : 1) {
     for (std::uint32_t cn = 0; cn < config.cns; ++cn) backoffs_.emplace_back(config.workers);
   }
   std::uint64_t stride() const override { return stride_; }
@@ -140,6 +135,7 @@ class PeerFamily final : public LockFamily {
       return std::make_unique<peers::DslrLock>(seat.endpoint, &backoffs_[seat.cn], seat.worker);
     }
     if (name_ == "shiftlock") return std::make_unique<peers::ShiftLock>(seat.endpoint);
+    CHECK(costs_nothing(name_));
     return std::make_unique<peers::IdealLock>(ideal_locks_, seat.endpoint);
   }
 
@@ -155,18 +151,22 @@ class PeerFamily final : public LockFamily {
 const std::vector<std::string>& lock_names() {
   static const std::vector<std::string> kNames = [] {
     std::vector<std::string> names{"cql",       "caslock", "caslock-takeback", "dslr", "dslr+",
-                                   "shiftlock", "ideal"};
-    for (auto policy = kPolicies.rbegin(); policy != kPolicies.rend(); ++policy) {
-      names.emplace(names.begin(), policy->first);
+                                   "shiftlock", "ideal",   "ideal-group"};
+    for (auto policy = hier::kPolicyNames.rbegin(); policy != hier::kPolicyNames.rend(); ++policy) {
+      names.insert(names.begin(), std::string{kDecLock} + std::string{policy->first});
     }
     return names;
   }();
   return kNames;
 }
 
+bool costs_nothing(std::string_view lock) {
+  return lock == "ideal" || lock == "ideal-group";
+}
+
 std::uint32_t members_of(const FamilyConfig& config) {
   if (config.lock == "cql") return config.cns * config.clients;
-  return config.lock.starts_with("declock-") ? config.cns : 0;
+  return config.lock.starts_with(kDecLock) ? config.cns : 0;
 }
 
 std::unique_ptr<LockFamily> make_family(const FamilyConfig& config) {
@@ -175,9 +175,10 @@ std::unique_ptr<LockFamily> make_family(const FamilyConfig& config) {
     return std::make_unique<CqlFamily>(members, shape_for(members, config.slots),
                                        cql::Options{.release_read = config.release_read});
   }
-  for (const auto& [name, kind] : kPolicies) {
-    if (config.lock != name) continue;
-    return std::make_unique<HierFamily>(config, hier::Policy{kind, config.slack, config.bound});
+  for (const auto& [name, kind] : hier::kPolicyNames) {
+    if (config.lock != std::string{kDecLock} + std::string{name}) continue;
+    return std::make_unique<HierFamily>(config,
+                                        hier::Policy{kind, config.slack, config.bound, config.gate});
   }
   return std::make_unique<PeerFamily>(config);
 }

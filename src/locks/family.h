@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cql/cql.h"
@@ -15,6 +16,8 @@
 namespace declock::locks {
 
 const std::vector<std::string>& lock_names();
+// A bound for the others: it exists in the simulator alone.
+bool costs_nothing(std::string_view lock);
 
 struct FamilyConfig {
   std::string lock;
@@ -25,6 +28,7 @@ struct FamilyConfig {
   cql::ReleaseRead release_read = cql::ReleaseRead::adaptive;
   Duration slack = microseconds(200);  // of declock-slack
   std::uint32_t bound = 4;             // of declock-local-bound
+  std::uint32_t gate = 64;             // of declock-token
   hier::HandOverObserver* hand_overs = nullptr;
   // DecLock: where compute nodes can fail, lets each join when it starts. Otherwise nobody ever does.
   std::function<std::vector<hier::Station>(std::uint32_t cn, std::span<Endpoint* const>)> join{};

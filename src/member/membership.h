@@ -67,6 +67,9 @@ class Membership {
   virtual Task<Result<void>> refresh(Worker& worker) = 0;
   // From any thread.
   virtual bool evicted() const = 0;
+  // Nobody has removed this member yet, whatever it has heard. Only then may it say what a lock protects without asking the
+  // memory node. False: it cannot tell.
+  virtual bool is_certainly_member(Time /*now*/) const { return false; }
   virtual void listen(ViewListener* listener) = 0;
   virtual void unlisten(ViewListener* listener) = 0;
 };
@@ -86,6 +89,7 @@ class FixedMembership final : public Membership {
   const View& known() const override { return view_; }
   Task<Result<void>> refresh(Worker& worker) override { return nothing_new(worker); }
   bool evicted() const override { return false; }
+  bool is_certainly_member(Time) const override { return true; }
   void listen(ViewListener*) override {}
   void unlisten(ViewListener*) override {}
 

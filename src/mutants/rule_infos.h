@@ -87,6 +87,23 @@ inline constexpr std::array kRuleInfos{
              true},
     RuleInfo{"H8", "local-grants", without(&Rules::no_local_grants_in_reset),
              "a compute node lets local clients in while the lock is being reset", true},
+    // Of the token:
+    RuleInfo{"H37", "ring-gaps", without(&Rules::ring_has_no_gaps, &Rules::first_takes_turn),
+             "a token takes in whom it sees, although somebody ahead is not in sight yet"},
+    RuleInfo{"H38", "base-below-unmet", without(&Rules::base_below_unmet),
+             "those who have left a token's ring are taken out of the header beyond the tickets of "
+             "those who may yet look at it",
+             true},
+    RuleInfo{"H40", "look-behind-entry", without(&Rules::looks_behind_entry, &Rules::first_takes_turn),
+             "who has written its entry does not look whether its turn has come meanwhile"},
+    RuleInfo{"H41", "hop-match", without(&Rules::hops_match),
+             "a message of the token's that comes twice counts twice", true},
+    RuleInfo{"H42", "early-answers", without(&Rules::early_answers_count),
+             "the answer of readers that comes before the token is forgotten"},
+    RuleInfo{"H43", "answers-awaited", without(&Rules::answers_are_awaited),
+             "a token goes on before the readers of all nodes are done"},
+    RuleInfo{"H44", "newcomers", without(&Rules::newcomers_are_granted, &Rules::first_takes_turn),
+             "a token ends without a look at those who have come since"},
 };
 
 }  // namespace declock::mutants

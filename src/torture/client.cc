@@ -46,6 +46,7 @@ Task<Result<void>> Client::section(std::uint32_t number, Mode mode) {
   const RemoteAddr addr = work_.lock(number);
   std::uint64_t counter = 0;
   Op read = Op::read(work_.counter(number), {&counter, 1}, Purpose::data);
+  read.whole = work_.plan.piggyback;
   const Result<Hold> hold = co_await acquire(addr, mode, work_.plan.piggyback ? &read : nullptr);
   if (!hold) co_return Failure{hold.error()};
   audit::Ledger& ledger = work_.ledger;
@@ -56,11 +57,12 @@ Task<Result<void>> Client::section(std::uint32_t number, Mode mode) {
     read.incarnation = only;
     used = co_await post_until_known(endpoint_, read);
   }
-  if (used) ledger.read(number, who_, counter);
+  if (used && !hold->object_open) ledger.read(number, who_, counter);
   co_await endpoint_.worker().sleep_for(Duration{static_cast<std::int64_t>(random_.below(20'000))});
   counter += 1;
   Op write = Op::write(work_.counter(number), {&counter, 1}, Purpose::data);
   write.incarnation = only;
+  write.whole = work_.plan.piggyback;
   const bool writes = used && mode == Mode::exclusive;
   const bool along = writes && work_.plan.piggyback;
   audit::Ledger::Update update{};

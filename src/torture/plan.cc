@@ -29,6 +29,13 @@ std::string_view to_string(FaultKind kind) {
 
 namespace {
 
+std::string_view name_of(hier::PolicyKind kind) {
+  for (const auto& [name, named] : hier::kPolicyNames) {
+    if (named == kind) return name;
+  }
+  return "?";
+}
+
 // Several come within a moment. Most leave again by themselves.
 void draw_storm(Plan& plan, Prng& random, Time at) {
   const std::uint32_t first = plan.nodes + plan.visitors;
@@ -109,6 +116,10 @@ Plan draw_plan(std::uint64_t seed) {
     }
   }
   draw_comings_and_goings(plan);
+  // Drawn apart, so that the other seeds mean what they always meant.
+  Prng policy{seed, 19};
+  if (policy.one_in(4)) plan.policy.kind = hier::PolicyKind::token;
+  plan.policy.gate = static_cast<std::uint32_t>(1 + policy.below(3));
   std::stable_sort(plan.faults.begin(), plan.faults.end(),
                    [](const Fault& a, const Fault& b) { return a.at < b.at; });
   return plan;
@@ -130,7 +141,7 @@ std::string describe(const Plan& plan) {
       "{}, {:.0f} % "
       "reads{}{}",
       plan.nodes, plan.nodes_max, plan.clients, plan.workers, plan.mns, plan.locks,
-      static_cast<int>(plan.policy.kind), plan.read_ratio * 100, plan.piggyback ? ", piggyback" : "",
+      name_of(plan.policy.kind), plan.read_ratio * 100, plan.piggyback ? ", piggyback" : "",
       plan.near_wrap   ? ", tickets about to wrap"
       : plan.old_claim ? ", an old claim"
                        : "");

@@ -55,6 +55,11 @@ constexpr Mutant kMutants[] = {
     {"ticket-match", "w;w;w", Violation::Kind::order},
     {"passed-ticket", "ww;rr;r", Violation::Kind::hang},
     {"leave-behind-readers", "w;W;r", Violation::Kind::mutual_exclusion, "declock-slack"},
+    {"look-behind-entry", "w;r", Violation::Kind::hang, "declock-token"},
+    {"newcomers", "w;r", Violation::Kind::hang, "declock-token"},
+    {"answers-awaited", "www+ww;r", Violation::Kind::mutual_exclusion, "declock-token"},
+    {"ring-gaps", "ww+w;r;w", Violation::Kind::mutual_exclusion, "declock-token"},
+    {"early-answers", "ww+w;r;w", Violation::Kind::hang, "declock-token"},
 };
 
 class LeftOutRule : public testing::TestWithParam<Mutant> {};
@@ -66,8 +71,9 @@ TEST_P(LeftOutRule, IsMissed) {
   const Survey mutated = explore(program, QueueLayout::owner, *mutant, {}, lock);
   ASSERT_TRUE(mutated.last.violation);
   EXPECT_EQ(mutated.last.violation->kind, kind) << mutated.last.violation->text;
-  const Survey whole = explore(program, QueueLayout::owner, {}, {}, lock);
-  EXPECT_TRUE(whole.last.complete && !whole.last.violation);
+  // With the rule: nothing, as far as the search without it went. EveryLock and Clean go to the end.
+  const Survey whole = explore(program, QueueLayout::owner, {}, {.max_states = 50'000}, lock);
+  EXPECT_FALSE(whole.last.violation);
 }
 #ifdef NDEBUG
 INSTANTIATE_TEST_SUITE_P(Rules, LeftOutRule, testing::ValuesIn(kMutants));
@@ -191,10 +197,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Other{"dslr", "xx;x"}, Other{"shiftlock", "xx;x"}, Other{"shiftlock", "x;x;x"},
                     Other{"declock-tf", "x+x;x"}, Other{"declock-pf", "x+x;x"},
                     Other{"declock-slack", "x+x;x"}, Other{"declock-remote-prefer", "x+x;x"},
-                    Other{"declock-local-prefer", "x+x;x"}, Other{"declock-local-bound", "x+x;x"}));
+                    Other{"declock-local-prefer", "x+x;x"}, Other{"declock-local-bound", "x+x;x"},
+                    Other{"declock-token", "x;x"}, Other{"declock-token", "x+x;x"}));
 #ifdef NDEBUG
 INSTANTIATE_TEST_SUITE_P(LocksInRelease, EveryLock,
-                         testing::Values(Other{"declock-remote-prefer", "xx+x;x"}));
+                         testing::Values(Other{"declock-remote-prefer", "xx+x;x"},
+                                         Other{"declock-token", "xx;x"}));
 #endif
 
 class Impatient : public testing::TestWithParam<Other> {};
@@ -210,8 +218,11 @@ INSTANTIATE_TEST_SUITE_P(Locks, Impatient,
                          testing::Values(Other{"declock-tf", "W+x;x"}, Other{"declock-pf", "R+W;x"},
                                          Other{"declock-slack", "Wx+x;x"},
                                          Other{"declock-pf", "Wx+x;x"}, Other{"declock-pf", "s+x;x"},
-                                         Other{"declock-slack", "ew+x;w"},
-                                         Other{"declock-tf", "W+e;x"}));
+                                         Other{"declock-slack", "ew+x;w"}, Other{"declock-tf", "W+e;x"},
+                                         Other{"declock-token", "W+x;x"},
+                                         Other{"declock-token", "R+W;x"},
+                                         Other{"declock-token", "s+x;x"},
+                                         Other{"declock-token", "ew+x;w"}));
 #ifdef NDEBUG
 INSTANTIATE_TEST_SUITE_P(LocksInRelease, Impatient, testing::Values(Other{"declock-pf", "W;e;w"}));
 #endif

@@ -46,6 +46,7 @@ INSTANTIATE_TEST_SUITE_P(Small, CleanWhenFailing,
 
 #ifdef NDEBUG
 constexpr const char* kSlack = "declock-slack";
+constexpr const char* kToken = "declock-token";
 
 INSTANTIATE_TEST_SUITE_P(Flat, CleanWhenFailing,
                          testing::Values(Failing{"x;x", {.resets = 1}}, Failing{"x;x", {.breaks = 1}},
@@ -63,6 +64,14 @@ INSTANTIATE_TEST_SUITE_P(OfComputeNodes, CleanWhenFailing,
                                          Failing{"w+w;w", {.losses = 1}, 0, kSlack},
                                          Failing{"w+w;w", {.repeats = 1}, 0, kSlack},
                                          Failing{"w;w;w", {}, 0, kSlack, 1}));
+INSTANTIATE_TEST_SUITE_P(OfTheToken, CleanWhenFailing,
+                         testing::Values(Failing{"w+w;w", {.faults = 1}, 0, kToken},
+                                         Failing{"w;w", {.resets = 1}, 0, kToken},
+                                         Failing{"w+w;w", {.breaks = 1}, 0, kToken},
+                                         Failing{"w+w;w", {.losses = 1}, 0, kToken},
+                                         Failing{"x+x;x", {.repeats = 1}, 0, kToken},
+                                         Failing{"x+x;x", {}, 1, kToken},
+                                         Failing{"x+x;x", {}, 0, kToken, 0, true}));
 INSTANTIATE_TEST_SUITE_P(AtOnce, CleanWhenFailing,
                          testing::Values(Failing{"xx;xx", {}, 0, kSlack, 0, true},
                                          Failing{"x;x;x", {}, 0, kSlack, 0, true},
@@ -86,7 +95,8 @@ INSTANTIATE_TEST_SUITE_P(
         Failing{"w+r;x", {.restarts = 1}, 0, kSlack}, Failing{"x;x", {.resets = 1}, 1, kSlack},
         Failing{"x+x;x+x", {}, 0, kSlack, 0, true}, Failing{"w+w;w;x", {}, 0, kSlack, 0, true},
         Failing{"x+x;x", {.faults = 1}, 0, kSlack, 0, true},
-        Failing{"w+w;w", {.resets = 1}, 0, kSlack, 0, true}));
+        Failing{"w+w;w", {.resets = 1}, 0, kSlack, 0, true}, Failing{"x+x;x", {.resets = 1}, 0, kToken},
+        Failing{"x+x;x", {.faults = 1}, 0, kToken}, Failing{"www+ww;rr+r", {.repeats = 1}, 0, kToken}));
 
 // A rule, what it is missed by, and how.
 struct Missed {
@@ -142,6 +152,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Missed{"unknown-outcome", {"w+w;w", {.breaks = 1}, 0, kSlack}, Kind::hang},
                     Missed{
                         "void-holds", {"w+w;w", {.restarts = 1}, 0, kSlack}, Kind::mutual_exclusion}));
+INSTANTIATE_TEST_SUITE_P(
+    OfTheToken, WithoutARule,
+    testing::Values(
+        Missed{"hop-match", {"www+ww;rr+r", {.repeats = 1}, 0, kToken}, Kind::mutual_exclusion},
+        Missed{"hop-match", {"www+ww;ww+ww", {.repeats = 1}, 0, kToken}, Kind::mutual_exclusion}));
 // The rule of the slots is enough: it does not need a waiter to ask for its lost grant.
 TEST(Heirs, OfAcknowledgedSlotsLoseNoGrant) {
   const Survey survey = explore({"w;w;w;w", {}, 0, "cql", 2}, "lost-grant");

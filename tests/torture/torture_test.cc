@@ -54,24 +54,29 @@ TEST(Torture, TheSameSeedGivesTheSameRun) {
   }
 }
 
-// A rule, and the first seed that misses it (docs/PROTOCOL.md). H8 is missed only where clients keep coming for ever:
-// Regress.AResetEndsAlthoughLocalClientsKeepComing.
+// A rule, and the first seed that misses it (docs/PROTOCOL.md); of the token's rules, the first of those with that policy. H8 is
+// missed only where clients keep coming for ever: Regress.AResetEndsAlthoughLocalClientsKeepComing. H40 to H42
+// and H44 are missed in tests/explore.
 struct Missed {
   const char* rule;
   std::uint64_t seed;
   Outcome::Kind kind;
+  std::optional<hier::PolicyKind> policy{};
 };
+constexpr auto kToken = hier::PolicyKind::token;
 
 TEST(Torture, EveryRuleIsMissed) {
   const Missed table[] = {
 #include "torture/first_seeds.inc"
   };
-  EXPECT_EQ(std::size(table) + 1, switches().size());
-  for (const auto& [rule, seed, kind] : table) {
+  EXPECT_EQ(std::size(table) + 6, switches().size());
+  for (const auto& [rule, seed, kind, policy] : table) {
     const auto found = find_switch(rule);
     ASSERT_TRUE(found) << rule;
-    EXPECT_EQ(run(draw_plan(seed), *found).kind, kind) << rule << ", seed " << seed;
-    EXPECT_EQ(run(draw_plan(seed)).kind, Outcome::Kind::clean) << rule << ", seed " << seed;
+    Plan plan = draw_plan(seed);
+    plan.policy.kind = policy.value_or(plan.policy.kind);
+    EXPECT_EQ(run(plan, *found).kind, kind) << rule << ", seed " << seed;
+    EXPECT_EQ(run(plan).kind, Outcome::Kind::clean) << rule << ", seed " << seed;
   }
 }
 

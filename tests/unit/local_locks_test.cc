@@ -491,6 +491,115 @@ TEST(LocalLocks, WrapsOfAnotherLifeOfTheLockAreNotRemembered) {
   EXPECT_FALSE(record.wraps_in({Epoch{1}, 2}));
 }
 
+// A visit of the token, or a phase.
+void begin_turn(Node& node, Mode mode, bool in_phase = false) {
+  node.locals.acquired({.lock = kLock, .mode = mode, .in_phase = in_phase}, WorkerId{0}, node.now);
+}
+
+TEST(LocalLocks, AVisitServesTheWritersWhoWaitedWhenTheTokenCame) {
+  Node node{{PolicyKind::token}};
+  LocalWaiter& first = node.client(W, 0);
+  LocalWaiter& second = node.client(W, 1);
+  LocalWaiter& later = node.client(W, 2);
+  EXPECT_EQ(node.enter(first), Entry::acquire);
+  EXPECT_EQ(node.enter(second), Entry::wait);
+  begin_turn(node, W);
+  EXPECT_TRUE(granted(first));
+  EXPECT_FALSE(granted(second));
+  EXPECT_EQ(node.enter(later), Entry::wait);
+  EXPECT_EQ(node.leave().kind, Kind::nothing);
+  EXPECT_TRUE(granted(second));
+  const auto leave = node.leave();
+  EXPECT_EQ(leave.kind, Kind::release) << "who came meanwhile waits for the next visit";
+  EXPECT_EQ(leave.successor.waiter, &later);
+  EXPECT_FALSE(granted(later));
+}
+
+TEST(LocalLocks, AVisitServesNoMoreThanTheGate) {
+  constexpr std::uint32_t kGate = 3;
+  Node node{{.kind = PolicyKind::token, .gate = kGate}};
+  for (std::uint16_t i = 0; i < 10; ++i) node.enter(node.client(W, i));
+  begin_turn(node, W);
+  for (std::uint32_t i = 1; i < kGate; ++i) EXPECT_EQ(node.leave().kind, Kind::nothing);
+  EXPECT_EQ(node.leave().kind, Kind::release);
+  begin_turn(node, W);
+  EXPECT_EQ(node.leave().kind, Kind::nothing) << "another visit, another gate";
+}
+
+TEST(LocalLocks, AVisitPassesReadersOver) {
+  Node node{{PolicyKind::token}};
+  LocalWaiter& first = node.client(W, 0);
+  LocalWaiter& reader = node.client(R, 1);
+  LocalWaiter& second = node.client(W, 2);
+  node.enter(first);
+  node.enter(reader);
+  node.enter(second);
+  begin_turn(node, W);
+  EXPECT_EQ(node.leave().kind, Kind::nothing);
+  EXPECT_TRUE(granted(second));
+  EXPECT_FALSE(granted(reader));
+  const auto leave = node.leave();
+  EXPECT_EQ(leave.kind, Kind::release);
+  EXPECT_EQ(leave.successor.waiter, &reader);
+}
+
+TEST(LocalLocks, APhaseIsForTheReadersWhoWaitedWhenItCame) {
+  Node node{{PolicyKind::token}};
+  LocalWaiter& asker = node.client(W, 0);
+  LocalWaiter& one = node.client(R, 1);
+  LocalWaiter& writer = node.client(W, 2);
+  LocalWaiter& other = node.client(R, 3);
+  for (LocalWaiter* waiter : {&asker, &one, &writer, &other}) node.enter(*waiter);
+  begin_turn(node, R, true);
+  EXPECT_TRUE(granted(one) && granted(other));
+  EXPECT_FALSE(granted(asker) || granted(writer));
+  LocalWaiter& late = node.client(R, 4);
+  EXPECT_EQ(node.enter(late), Entry::wait) << "nobody joins a phase";
+  EXPECT_EQ(node.leave().kind, Kind::nothing);
+  const auto leave = node.leave();
+  EXPECT_EQ(leave.kind, Kind::release);
+  EXPECT_EQ(leave.successor.waiter, &asker) << "it is at the head again";
+  EXPECT_EQ(leave.successor.mode, W);
+}
+
+TEST(LocalLocks, NobodyJoinsAPhaseWhereOnlyReadersAre) {
+  Node node{{PolicyKind::token}};
+  LocalWaiter& reader = node.client(R, 0);
+  LocalWaiter& late = node.client(R, 1);
+  node.enter(reader);
+  begin_turn(node, R, true);
+  EXPECT_TRUE(granted(reader));
+  EXPECT_EQ(node.enter(late), Entry::wait);
+  using Try = LocalLocks::Try;
+  EXPECT_EQ(node.locals.try_enter(node.client(R, 2), false, WorkerId{0}, node.now), Try::busy);
+  const auto leave = node.leave();
+  EXPECT_EQ(leave.kind, Kind::release);
+  EXPECT_EQ(leave.successor.waiter, &late);
+}
+
+TEST(LocalLocks, ReadersJoinWhatIsSharedWithoutATokenAndLookBehindThemselves) {  // H25
+  Node node{{PolicyKind::token}};
+  node.acquire(R);
+  node.now = Time{} + milliseconds(1);
+  LocalWaiter& looks = node.client(R, 1000);
+  EXPECT_EQ(node.enter(looks), Entry::look_and_go) << "a holder at once";
+  EXPECT_EQ(node.enter(node.client(R, 1000)), Entry::joined);
+  node.locals.looked(looks.behind, {Timestamp{500}}, node.now);
+  EXPECT_EQ(node.enter(node.client(R, 1001)), Entry::wait) << "somebody waits elsewhere";
+}
+
+TEST(LocalLocks, APlaceOfTheTokensThatNobodyWantsIsPassedOn) {
+  Node node{{PolicyKind::token}};
+  LocalWaiter& writer = node.client(W, 0);
+  writer.may_give_up = true;
+  node.enter(writer);
+  EXPECT_TRUE(node.locals.time_out(writer) || writer.is_late);
+  node.locals.must_wait(kLock);
+  EXPECT_EQ(writer.error, Errc::timed_out);
+  EXPECT_EQ(node.locals.acquired({.lock = kLock, .mode = W}, WorkerId{0}, node.now).kind,
+            Kind::release);
+}
+
 TEST(LocalLocks, TryingNeverWaits) {
   using Try = LocalLocks::Try;
   Node node{{PolicyKind::phase_fair}};

@@ -224,9 +224,11 @@ Result<std::unique_ptr<ComputeNode>, std::string> ComputeNode::join(const Config
     // What was meant for whoever had the slot before. Whatever comes once this is a member is for this one, and waits
     // until it is read.
     for (std::uint32_t i = 0; i < cluster->shape().endpoints; ++i) {
+      shm::Parts parts;
       (void)cluster->mailbox(EndpointId{self.first_endpoint.value + i})
-          .receive([&](const shm::Sender& sender) { return cluster->is_alive(sender); },
-                   [](EndpointId, const Message&) {});
+          .receive(
+              parts, [&](const shm::Sender& sender) { return cluster->is_alive(sender); },
+              [](EndpointId, const Message&) {});
     }
     line.word.store(joined.word());
     if (config.cluster.step) config.cluster.step("be a member");

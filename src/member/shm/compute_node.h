@@ -35,6 +35,9 @@ class ShmMembership final : public Membership {
   Task<Result<void>> refresh(Worker& worker) override { return look_now(worker, *this); }
   // Relaxed: whoever is told later finds out with its next call.
   bool evicted() const override { return evicted_.load(std::memory_order_relaxed); }
+  bool is_certainly_member(Time) const override {
+    return cluster_.is_alive({self_.slot, 0, self_.incarnation.value});
+  }
   // Its worker has heard of that, and does nothing for this member any more. From any thread.
   bool has_ended() const { return ended_; }
   void listen(ViewListener* listener) override { listeners_.push_back(listener); }

@@ -42,12 +42,14 @@ Task<void> SimMembership::keep_renewing() {
   while (!evicted_) {
     co_await worker_.sleep_for(pause);
     if (!cluster_.reaches(*this)) continue;
+    const Time asked = worker_.now();
     co_await worker_.sleep_for(SimCluster::kHop);
     if (cluster_.is_coordinator_away()) continue;
     const bool renewed = cluster_.coordinator_.renew(self_, cluster_.clock());
     const View view = cluster_.view();
     co_await worker_.sleep_for(SimCluster::kHop);
     hear(view);
+    if (renewed) certain_until_ = asked + cluster_.config_.lease;
     if (renewed || evicted_) continue;
     evicted_ = true;  // suspected: about to be fenced, with no way back
     const std::vector<ViewListener*> told = listeners_;

@@ -24,6 +24,7 @@ class SimMembership final : public Membership {
   const View& known() const override { return known_; }
   Task<Result<void>> refresh(Worker& worker) override;
   bool evicted() const override { return evicted_; }
+  bool is_certainly_member(Time now) const override { return !evicted_ && now < certain_until_; }
   void listen(ViewListener* listener) override { listeners_.push_back(listener); }
   void unlisten(ViewListener* listener) override { std::erase(listeners_, listener); }
 
@@ -39,6 +40,7 @@ class SimMembership final : public Membership {
   Member self_;
   View known_;
   bool evicted_ = false;
+  Time certain_until_{};  // by its own clock: a lease from when it asked for one
   sim::SimWorker& worker_;
   std::vector<ViewListener*> listeners_;
   TaskGroup renewing_;
