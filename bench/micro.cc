@@ -16,8 +16,9 @@ constexpr std::uint32_t kProcessesMax = 256;
 
 Result<void, std::string> validate_real(const MicroConfig& config) {
   const std::string_view fabric = to_string(config.fabric);
-  if (config.lock == "ideal") {
-    return Failure{std::string{"the ideal lock exists in the simulator alone; use --fabric sim"}};
+  if (locks::costs_nothing(config.lock)) {
+    return Failure{
+        fmt::format("the {} lock exists in the simulator alone; use --fabric sim", config.lock)};
   }
   if (config.cns > kProcessesMax) {
     return Failure{fmt::format("--cns {}: on {} at most {} processes are started", config.cns, fabric,
@@ -46,7 +47,7 @@ Result<void, std::string> validate_real(const MicroConfig& config) {
 }  // namespace
 
 bool exists_on(Fabric fabric, std::string_view lock) {
-  if (lock == "ideal") return fabric == Fabric::sim;
+  if (locks::costs_nothing(lock)) return fabric == Fabric::sim;
   return lock != "shiftlock" || fabric == Fabric::sim || fabric == Fabric::shm;
 }
 

@@ -37,6 +37,7 @@ struct MicroConfig {
   cql::ReleaseRead release_read = cql::ReleaseRead::adaptive;
   Duration slack = microseconds(200);
   std::uint32_t bound = 4;
+  std::uint32_t gate = 64;
   Duration duration = seconds(2);
   Duration warmup = milliseconds(100);
   std::uint64_t seed = 1;
@@ -65,11 +66,12 @@ struct MicroConfig {
     config.release_read = release_read;
     config.slack = slack;
     config.bound = bound;
+    config.gate = gate;
     return config;
   }
 };
 
-// The ideal lock exists in the simulator alone, and ShiftLock needs an operation that networks do not have here.
+// The ideal locks exist in the simulator alone, and ShiftLock needs an operation that networks do not have here.
 bool exists_on(Fabric fabric, std::string_view lock);
 
 // What is wrong with a configuration as a whole, if anything; each option alone is in range.

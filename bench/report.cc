@@ -68,6 +68,7 @@ Json config_json(const MicroConfig& c) {
           {"release_read", c.release_read == cql::ReleaseRead::always ? "always" : "adaptive"},
           {"slack", format_duration(c.slack)},
           {"bound", c.bound},
+          {"gate", c.gate},
           {"cn_latency", c.cn_latency},
           {"duration", format_duration(c.duration)},
           {"warmup", format_duration(c.warmup)},
@@ -192,7 +193,7 @@ constexpr std::array<Column, 11> kColumns{{
 double best_of(const Column& column, const std::vector<MicroRun>& runs) {
   std::optional<double> best;
   for (const MicroRun& run : runs) {
-    if (run.config.lock == "ideal") continue;
+    if (locks::costs_nothing(run.config.lock)) continue;
     const double value = column.value(run);
     if (!best || (column.larger_is_better ? value > *best : value < *best)) best = value;
   }
@@ -227,14 +228,16 @@ std::string table(const std::vector<MicroRun>& runs) {
     for (const Column& column : kColumns) {
       if (column.is_real && !real) continue;
       const double value = column.value(run);
-      const bool best = run.config.lock != "ideal" && value == best_of(column, runs);
+      const bool competes = !locks::costs_nothing(run.config.lock);
+      const bool best = competes && value == best_of(column, runs);
       text += fmt::format("{:>10.{}f}{}", value, column.decimals, best ? '*' : ' ');
     }
     text += fmt::format("{:>12}  {:>12}\n", run.result.violations,
                         run.result.lost_updates ? fmt::to_string(*run.result.lost_updates) : "unknown");
   }
   return text +
-         "* the best of its column; ideal, which costs nothing and cannot exist, does not compete\n";
+         "* the best of its column; the ideal locks, which cost nothing and cannot exist, do not "
+         "compete\n";
 }
 
 std::string summary(const MicroConfig& c, const MicroResult& r) {

@@ -157,6 +157,8 @@ Action add_bench_micro(Command bench) {
                    milliseconds(30));
   app.add_option("--bound", c.bound, "declock-local-bound: local hand-overs in a row")
       .check(whole_number(1, 1'000'000));
+  app.add_option("--gate", c.gate, "declock-token: writers of one compute node in a row")
+      .check(whole_number(1, 65'535));
   app.add_duration("--duration", c.duration, "Time that is measured; virtual on sim", microseconds(1),
                    seconds(3600));
   app.add_duration("--warmup", c.warmup, "Time before that", Duration{}, seconds(3600));

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "client/seeing.h"
 #include "commands.h"
 #include "exit_codes.h"
 
@@ -20,7 +21,7 @@ Cluster visit(const std::string& uri) {
   options.workers = 1;
   options.create = false;
   options.publish = false;
-  Result<Cluster, Error> opened = Cluster::open(uri, options);
+  Result<Cluster, Error> opened = client::open_to_look(uri, options);
   if (!opened) throw CannotRun(opened.error().message);
   return std::move(*opened);
 }

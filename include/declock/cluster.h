@@ -30,11 +30,13 @@ namespace declock {
 class Client;
 class SharedMutex;
 class Cluster;
+struct Options;
 namespace client {
 class Core;
 struct Report;
 Result<std::vector<Report>, Error> read_reports(Cluster& cluster);
 Result<LockRef, Error> find_lock(Cluster& cluster, const std::string& lock);
+Result<Cluster, Error> open_to_look(std::string_view uri, const Options& options);
 }  // namespace client
 
 // Who gets a lock next; docs/TUNING.md.
@@ -42,12 +44,15 @@ enum class Fairness : std::uint8_t {
   task_fair,   // first come, first served, local or remote
   phase_fair,  // the same, but readers and writers of one process take turns
   slack,  // phase-fair, and a client of the process that has the lock may go before others who came a little earlier
+  token,  // the lock goes from process to process, and lets a number of writers in at each; all readers come together
 };
 
 struct Options {
   // Of any cluster:
-  Fairness fairness = Fairness::phase_fair;  // fairness=task-fair|phase-fair|slack
+  // REQUIRES: all processes that use a cluster take `token`, or none does. Whoever comes with another one is refused.
+  Fairness fairness = Fairness::phase_fair;  // fairness=task-fair|phase-fair|slack|token
   std::uint32_t slack_us = 200;              // slack=200us, of Fairness::slack
+  std::uint32_t gate = 64;  // gate=64, of Fairness::token: writers of one process in a row, 1 to 65535
   // Threads that wait for locks at the same time without disturbing each other, and Clients: each takes one of these
   // workers. More threads than that work as well, a little slower. 0: as the cluster has it, or 8 (4 over a network).
   std::uint32_t workers = 0;  // workers=8
@@ -143,6 +148,7 @@ class DECLOCK_EXPORT Cluster {
   friend class SharedMutex;
   friend Result<std::vector<client::Report>, Error> client::read_reports(Cluster& cluster);
   friend Result<LockRef, Error> client::find_lock(Cluster& cluster, const std::string& lock);
+  friend Result<Cluster, Error> client::open_to_look(std::string_view uri, const Options& options);
   explicit Cluster(std::shared_ptr<client::Core> core);
   const std::shared_ptr<client::Core>& core() const;
   struct Opened;  // closes the cluster when the last handle is gone

@@ -97,6 +97,12 @@ Result<std::vector<Report>, Error> read_reports(Cluster& cluster) {
   return cluster.core()->reports();
 }
 
+Result<Cluster, Error> open_to_look(std::string_view uri, const Options& options) {
+  auto core = Core::open(uri, options, true);
+  if (!core) return Failure{core.error()};
+  return Cluster{std::move(*core)};
+}
+
 Result<LockRef, Error> find_lock(Cluster& cluster, const std::string& lock) {
   return cluster.core()->find_lock(lock);
 }

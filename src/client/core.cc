@@ -18,6 +18,7 @@ constexpr Duration kLockPatience = milliseconds(20);
 hier::Policy policy_of(const Options& options) {
   hier::Policy policy;
   policy.slack = microseconds(options.slack_us);
+  policy.gate = options.gate;
   switch (options.fairness) {
     case Fairness::task_fair:
       policy.kind = hier::PolicyKind::task_fair;
@@ -27,6 +28,9 @@ hier::Policy policy_of(const Options& options) {
       break;
     case Fairness::slack:
       policy.kind = hier::PolicyKind::slack;
+      break;
+    case Fairness::token:
+      policy.kind = hier::PolicyKind::token;
       break;
   }
   return policy;
@@ -102,7 +106,7 @@ std::string Core::explained(const char* who) const {
   return standing_.load() == Standing::forked ? fmt::format("{}: {}", who, kForked) : who;
 }
 
-void Core::start() {
+Result<void, Error> Core::start() {
   for (const auto& lane : lanes_) {
     lane->recorder.trace(trace_.get());
     locks_->worker(lane->number).cql().start_patrol();
@@ -116,7 +120,37 @@ void Core::start() {
     node_->mean_only(MnId{mn}, first_incarnations_[mn].load());
   }
   node_->start();
+  for (std::uint16_t mn = 0; mn < Lane::kMns; ++mn) {
+    if (!node_->reaches({MnId{mn}, 0}, 1)) continue;
+    const std::uint32_t incarnation = lanes_[0]->endpoint.incarnation(MnId{mn});
+    if (incarnation == 0) continue;  // it is away
+    const std::lock_guard guard{restart_mutex_};
+    if (const auto agreed = agree(MnId{mn}, incarnation); !agreed) return agreed;
+  }
   start_duties(false);
+  return {};
+}
+
+// Locks with tokens and without are different protocols on the same words. So whoever uses a memory node first says which it
+// is, for as long as its memory lives: by the size of what has this name. REQUIRES: restart_mutex_ is held.
+Result<void, Error> Core::agree(MnId mn, std::uint32_t incarnation) {
+  if (target_.looks_only || agreed_[mn.value] == incarnation) return {};
+  const std::string name = "declock/protocol";
+  const bool with_tokens = target_.options.fairness == Fairness::token;
+  const std::uint64_t bytes = with_tokens ? 16 : 8;
+  const auto made = node_->allocate(mn, name, bytes, "the kind of locks");
+  if (!made) {
+    const auto there = node_->find(mn, name);
+    // Otherwise the memory is full, or cannot be reached: then whoever looks a lock up is told.
+    if (!there || there->bytes == bytes) return {};
+    return Failure{Error{
+        Errc::unavailable,
+        fmt::format("memory node {}: others use its locks {} fairness=token, this process {}; "
+                    "take the same, or another cluster",
+                    mn.value, with_tokens ? "without" : "with", with_tokens ? "with" : "without")}};
+  }
+  agreed_[mn.value] = made->mn_incarnation;
+  return {};
 }
 
 // What lane 0 does beside: reports, and keeping its clock in step. Again after memory node 0 has restarted.
@@ -152,6 +186,7 @@ void Core::start_duties(bool again) {
 Result<void, Error> Core::mean_only(const member::Node::Memory& memory) {
   const MnId mn = memory.at.mn;
   const std::lock_guard guard{restart_mutex_};
+  if (const auto agreed = agree(mn, memory.mn_incarnation); !agreed) return agreed;
   const std::uint32_t before = node_->meant(mn);
   if (before == memory.mn_incarnation) return {};
   // The answer was long under way.
@@ -304,7 +339,9 @@ Result<void> Core::release(const LockRef& lock, const Held& held, Lane::Write wr
 
 std::unique_ptr<NearLock> Core::near(const LockRef& lock) {
   const RemoteAddr at{lock.at.mn, lock.at.offset};
-  if (check(lock) != Errc::ok || !is_current(lock.at) || is_tracing()) return {};
+  // Who waits for a token is told by a message, and does not watch its entry.
+  const bool watches = !lanes_[0]->locks.cql().has_tokens();
+  if (check(lock) != Errc::ok || !is_current(lock.at) || is_tracing() || !watches) return {};
   Endpoint& endpoint = lanes_[0]->endpoint;
   std::uint64_t* words = endpoint.word_at(at);
   if (words == nullptr) return {};

@@ -36,7 +36,9 @@ enum class Standing : std::uint8_t {
 
 class Core {
  public:
-  static Result<std::shared_ptr<Core>, Error> open(std::string_view uri, const Options& options);
+  // `looks_only`: it takes no locks, so any kind of them is right.
+  static Result<std::shared_ptr<Core>, Error> open(std::string_view uri, const Options& options,
+                                                   bool looks_only = false);
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
   ~Core();
@@ -72,7 +74,7 @@ class Core {
   Result<Held> acquire(const Wanted& wanted);
   Result<void> release(const LockRef& lock, const Held& held, Lane::Write write);
   void release_behind(const LockRef& lock, const Held& held) noexcept;
-  // Null: its words are not in this process's memory, or it is to be traced. To be forgotten in the end.
+  // Null: its words are not in this process's memory, or it is to be traced, or a token goes with it. To be forgotten in the end.
   std::unique_ptr<NearLock> near(const LockRef& lock);
   void forget(NearLock& near);
   // For a thread that has entered the queue of a lock itself, as the one who asks here; and one that has released a lock, and
@@ -116,7 +118,7 @@ class Core {
 
  private:
   Core(Target target, std::unique_ptr<member::Node> node);
-  void start();
+  Result<void, Error> start();
 
   struct Table {
     std::string name;
@@ -136,6 +138,7 @@ class Core {
   static Task<void> keep_reporting(Lane& lane, Core& core);
   void start_duties(bool again);
   void count_near();
+  Result<void, Error> agree(MnId mn, std::uint32_t incarnation);
   Result<void, Error> mean_only(const member::Node::Memory& memory);
   void look_at_view();
   void fill_report();
@@ -176,7 +179,9 @@ class Core {
   std::map<std::uint64_t, std::string> names_;  // of locks, by packed address
   std::optional<Error> first_release_error_;
   std::mutex restart_mutex_;  // one at a time finds out that a memory node has restarted
-  // Of each memory node, when this process first heard of it.
+  // Of each memory node: where the kind of locks was agreed on, under restart_mutex_;
+  std::array<std::uint32_t, Lane::kMns> agreed_{};
+  // and when this process first heard of it.
   std::array<std::atomic<std::uint32_t>, Lane::kMns> first_incarnations_{};
 
   // Of lane 0:

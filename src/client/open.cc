@@ -87,9 +87,11 @@ Joined join_network(const Target& target) {
 
 }  // namespace
 
-Result<std::shared_ptr<Core>, Error> Core::open(std::string_view uri, const Options& options) {
+Result<std::shared_ptr<Core>, Error> Core::open(std::string_view uri, const Options& options,
+                                                bool looks_only) {
   Result<Target, std::string> target = parse_uri(uri, options);
   if (!target) return Failure{Error{Errc::invalid_argument, target.error()}};
+  target->looks_only = looks_only;
   std::unique_ptr<TraceLog> trace;
   if (!target->options.trace.empty()) {
     auto opened = TraceLog::open(target->options.trace);
@@ -104,7 +106,10 @@ Result<std::shared_ptr<Core>, Error> Core::open(std::string_view uri, const Opti
                                if (last->standing_.load() != Standing::forked) delete last;
                              }};
   core->trace_ = std::move(trace);
-  core->start();
+  if (const auto started = core->start(); !started) {
+    (void)core->close();
+    return Failure{Error{started.error().code, fmt::format("{}: {}", uri, started.error().message)}};
+  }
   if (!metrics.empty()) {
     const auto served = core->serve_metrics(metrics);
     if (!served) {

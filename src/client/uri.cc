@@ -14,6 +14,8 @@ namespace {
 
 using Setting = Result<void, std::string>;
 
+constexpr std::uint32_t kGateMax = 65'535;
+
 template <class T>
 Setting set_number(std::string_view value, T& into, T low, T high) {
   T number{};
@@ -51,10 +53,11 @@ Setting set_duration(std::string_view value, std::uint32_t& into, std::int64_t u
 Setting set_fairness(std::string_view value, Fairness& into) {
   static const std::map<std::string_view, Fairness> kNames{{"task-fair", Fairness::task_fair},
                                                            {"phase-fair", Fairness::phase_fair},
-                                                           {"slack", Fairness::slack}};
+                                                           {"slack", Fairness::slack},
+                                                           {"token", Fairness::token}};
   const auto named = kNames.find(value);
   if (named == kNames.end()) {
-    return Failure{fmt::format("'{}' is not task-fair, phase-fair or slack", value)};
+    return Failure{fmt::format("'{}' is not task-fair, phase-fair, slack or token", value)};
   }
   into = named->second;
   return {};
@@ -80,6 +83,8 @@ constexpr Known kKnown[] = {
     {"fairness", For::any, [](std::string_view v, Options& o) { return set_fairness(v, o.fairness); }},
     {"slack", For::any,
      [](std::string_view v, Options& o) { return set_duration(v, o.slack_us, 1000); }},
+    {"gate", For::any,
+     [](std::string_view v, Options& o) { return set_number(v, o.gate, 1U, kGateMax); }},
     {"workers", For::any,
      [](std::string_view v, Options& o) { return set_number<std::uint32_t>(v, o.workers, 1, 256); }},
     {"patience", For::any,
@@ -192,6 +197,9 @@ Result<Target, std::string> parse_uri(std::string_view uri, const Options& optio
   }
   if (target.options.workers > kWorkersMax)
     return fail(fmt::format("workers: at most {}", kWorkersMax));
+  if (target.options.gate < 1 || target.options.gate > kGateMax)
+    return fail(
+        fmt::format("gate: '{}' is not a whole number from 1 to {}", target.options.gate, kGateMax));
   if (target.fabric != Fabric::shm && target.options.secret.empty()) {
     return fail("the cluster's secret is missing; say where it is: ?secret=FILE");
   }

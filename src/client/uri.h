@@ -15,6 +15,7 @@ struct Target {
   std::string name;                // shm
   std::vector<std::string> hosts;  // tcp and verbs: HOST:PORT
   Options options;
+  bool looks_only = false;  // takes no locks
 };
 
 // An error says what is wrong, and what is accepted.

@@ -16,14 +16,16 @@ namespace {
 using namespace std::chrono_literals;
 using Steady = std::chrono::steady_clock;
 
-class ClientTest : public ::testing::Test {
+class ClientTest : public WithFairness {
  protected:
-  const std::string uri = fresh_uri();
+  const std::string uri = fresh_uri(fairness());
   Cluster cluster = open(uri);
   Client client = *cluster.client();
   LockTable locks = *cluster.lock_table("locks", 100);
   RemoteAddr memory = *cluster.allocate("memory", 4096);
 };
+
+DECLOCK_WITH_FAIRNESS(ClientTest);
 
 Task<int> answer() {
   co_return 42;
@@ -33,7 +35,7 @@ Task<int> thrown() {
   co_return 0;
 }
 
-TEST_F(ClientTest, RunGivesWhatTheCoroutineGivesOrThrows) {
+TEST_P(ClientTest, RunGivesWhatTheCoroutineGivesOrThrows) {
   EXPECT_EQ(client.run(answer()), 42);
   EXPECT_THROW(client.run(thrown()), std::runtime_error);
 }
@@ -53,7 +55,7 @@ Task<void> add(Client& client, LockRef lock, RemoteAddr at, int times, Errc& err
   }
 }
 
-TEST_F(ClientTest, HundredsOfCoroutinesCountRight) {
+TEST_P(ClientTest, HundredsOfCoroutinesCountRight) {
   Errc error = Errc::ok;
   for (int i = 0; i < 300; ++i) client.spawn(add(client, locks[0], memory, 5, error));
   client.run_all();
@@ -63,7 +65,7 @@ TEST_F(ClientTest, HundredsOfCoroutinesCountRight) {
   EXPECT_EQ(n, 300 * 5);
 }
 
-TEST_F(ClientTest, ClientsOfSeveralThreadsAndMutexesExcludeEachOther) {
+TEST_P(ClientTest, ClientsOfSeveralThreadsAndMutexesExcludeEachOther) {
   Errc error = Errc::ok;
   {
     std::vector<std::jthread> threads;
@@ -113,7 +115,7 @@ Task<void> guards(Client& client, LockRef lock) {
   EXPECT_TRUE(again);
 }
 
-TEST_F(ClientTest, GuardsReleaseThemselves) {
+TEST_P(ClientTest, GuardsReleaseThemselves) {
   client.run(guards(client, locks[1]));
   SharedMutex mutex = cluster.shared_mutex(locks[1]);
   EXPECT_TRUE(mutex.try_lock());
@@ -128,7 +130,7 @@ Task<Result<Guard>> take(Client& client, LockRef lock) {
   co_return co_await client.lock(lock);
 }
 
-TEST_F(ClientTest, AGuardMayBeDestroyedOutsideAndAfterItsClient) {
+TEST_P(ClientTest, AGuardMayBeDestroyedOutsideAndAfterItsClient) {
   {
     Result<Guard> kept = client.run(take(client, locks[2]));
     ASSERT_TRUE(kept);
@@ -150,7 +152,7 @@ Task<Result<Token>> token_of_reader(Client& client, LockRef lock) {
   co_return co_await guard.token();
 }
 
-TEST_F(ClientTest, MisuseEndsTheProgramWithASentence) {
+TEST_P(ClientTest, MisuseEndsTheProgramWithASentence) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");  // the child opens a cluster of its own
   EXPECT_DEATH((void)client.run(unlock_twice(client, locks[2])), "a Guard was used that holds no lock");
   EXPECT_DEATH((void)client.run(token_of_reader(client, locks[2])), "but it holds its lock shared");
@@ -158,7 +160,7 @@ TEST_F(ClientTest, MisuseEndsTheProgramWithASentence) {
   EXPECT_DEATH((void)guard.unlock().operator co_await(), "used outside of its run");
 }
 
-TEST_F(ClientTest, AGuardMayOutliveTheCluster) {
+TEST_P(ClientTest, AGuardMayOutliveTheCluster) {
   Result<Guard> kept = client.run(take(client, locks[2]));
   ASSERT_TRUE(kept);
   const auto closed = cluster.close();
@@ -185,7 +187,7 @@ Task<void> time_out(Client& client, LockRef lock) {
   EXPECT_EQ((co_await client.try_lock_until(lock, Steady::time_point::min())).error(), Errc::timed_out);
 }
 
-TEST_F(ClientTest, TimeOutsAreNeverEarly) {
+TEST_P(ClientTest, TimeOutsAreNeverEarly) {
   SharedMutex mutex = cluster.shared_mutex(locks[4]);
   mutex.lock();
   client.run(time_out(client, locks[4]));
@@ -197,7 +199,7 @@ Task<Errc> wait_until_stopped(Client& client, LockRef lock, std::stop_token stop
   co_return guard ? Errc::ok : guard.error();
 }
 
-TEST_F(ClientTest, AWaitIsCancelledFromAnyThread) {
+TEST_P(ClientTest, AWaitIsCancelledFromAnyThread) {
   SharedMutex mutex = cluster.shared_mutex(locks[5]);
   mutex.lock();
   std::stop_source stop;
@@ -224,7 +226,7 @@ Task<void> tokens(Client& client, LockRef lock, Token& last) {
   }
 }
 
-TEST_F(ClientTest, TokensGrowOverCoroutinesOfOneClient) {
+TEST_P(ClientTest, TokensGrowOverCoroutinesOfOneClient) {
   Token last{};
   for (int i = 0; i < 10; ++i) client.spawn(tokens(client, locks[6], last));
   client.run_all();
@@ -240,7 +242,7 @@ Task<void> fail_later(Client& client) {
   throw std::runtime_error{"later"};
 }
 
-TEST_F(ClientTest, WhatASpawnedCoroutineThrowsRunAllThrows) {
+TEST_P(ClientTest, WhatASpawnedCoroutineThrowsRunAllThrows) {
   int went_on = 0;
   client.spawn(fail_later(client));
   client.spawn(wait_for(client, locks[7], went_on));
@@ -250,7 +252,7 @@ TEST_F(ClientTest, WhatASpawnedCoroutineThrowsRunAllThrows) {
 }
 
 // Between two calls of run() nobody runs the application's coroutines: not even who answers other processes.
-TEST_F(ClientTest, CoroutinesGoOnInsideRunAlone) {
+TEST_P(ClientTest, CoroutinesGoOnInsideRunAlone) {
   SharedMutex mutex = cluster.shared_mutex(locks[8]);
   mutex.lock();
   int went_on = 0;
@@ -277,14 +279,14 @@ Task<void> spawn_another(Client& client, int& went_on) {
   co_return;
 }
 
-TEST_F(ClientTest, ACoroutineMaySpawnAnother) {
+TEST_P(ClientTest, ACoroutineMaySpawnAnother) {
   int went_on = 0;
   client.spawn(spawn_another(client, went_on));
   client.run_all();
   EXPECT_EQ(went_on, 1);
 }
 
-TEST_F(ClientTest, AClientIsNotGivenAWorkerOnWhichAThreadWaits) {
+TEST_P(ClientTest, AClientIsNotGivenAWorkerOnWhichAThreadWaits) {
   SharedMutex mutex = cluster.shared_mutex(locks[10]);
   mutex.lock();
   std::vector<std::jthread> waiting;
@@ -302,7 +304,7 @@ TEST_F(ClientTest, AClientIsNotGivenAWorkerOnWhichAThreadWaits) {
   mutex.unlock();
 }
 
-TEST_F(ClientTest, CoroutinesOfAClientThatEndsGoOnToTheirEnd) {
+TEST_P(ClientTest, CoroutinesOfAClientThatEndsGoOnToTheirEnd) {
   SharedMutex mutex = cluster.shared_mutex(locks[9]);
   int went_on = 0;
   {
@@ -321,7 +323,7 @@ TEST_F(ClientTest, CoroutinesOfAClientThatEndsGoOnToTheirEnd) {
   mutex.unlock();
 }
 
-TEST_F(ClientTest, WhatWasSpawnedIsDoneAlsoIfNothingRunsIt) {
+TEST_P(ClientTest, WhatWasSpawnedIsDoneAlsoIfNothingRunsIt) {
   int went_on = 0;
   {
     Client brief = *cluster.client();
@@ -330,7 +332,7 @@ TEST_F(ClientTest, WhatWasSpawnedIsDoneAlsoIfNothingRunsIt) {
   EXPECT_EQ(went_on, 1);
 }
 
-TEST_F(ClientTest, ThereAreAsManyClientsAsWorkersButOne) {
+TEST_P(ClientTest, ThereAreAsManyClientsAsWorkersButOne) {
   std::vector<Client> clients;
   for (int i = 0; i < 6; ++i) clients.push_back(*cluster.client());
   const auto more = cluster.client();
@@ -353,7 +355,7 @@ Task<void> odd_addresses(Client& client, RemoteAddr memory) {
   EXPECT_TRUE(co_await client.try_lock(LockRef{memory}));
 }
 
-TEST_F(ClientTest, WrongAddressesAreRefusedAndNothingIsDone) {
+TEST_P(ClientTest, WrongAddressesAreRefusedAndNothingIsDone) {
   client.run(odd_addresses(client, memory));
 }
 

@@ -36,15 +36,17 @@ TEST(Uri, WhatIsWrongIsSaidAndWhatIsAccepted) {
            {"shm:", "is no name for a cluster"},
            {"shm:a/b", "is no name for a cluster"},
            {"shm:x?", "'' is no option here"},
-           {"shm:x?member=3", "'member' is no option here; accepted: fairness, slack, workers"},
+           {"shm:x?member=3", "'member' is no option here; accepted: fairness, slack, gate, workers"},
            {"shm:x?members=0", "members: '0' is not a whole number from 1 to 1024"},
            {"shm:x?members=2000", "from 1 to 1024"},
            {"shm:x?members=", "is not a whole number"},
            {"shm:x?members", "'members' has no value"},
            {"shm:x?size=12", "is less than 4KiB"},
            {"shm:x?size=big", "size:"},
-           {"shm:x?fairness=fair", "task-fair, phase-fair or slack"},
+           {"shm:x?fairness=fair", "task-fair, phase-fair, slack or token"},
            {"shm:x?slack=1h", "slack:"},
+           {"shm:x?gate=0", "gate: '0' is not a whole number from 1 to 65535"},
+           {"shm:x?gate=65536", "gate: '65536' is not a whole number from 1 to 65535"},
            {"shm:x?create=maybe", "is not yes or no"},
            {"shm:x?secret=f", "'secret' is no option here"},
            {"shm:x?dir=/nowhere&create=no", "/nowhere"},
@@ -91,6 +93,25 @@ TEST(ClusterTest, SizesThatNothingHasAreRefused) {
     ASSERT_FALSE(opened);
     EXPECT_NE(opened.error().message.find("at most 1024"), std::string::npos) << opened.error().message;
   }
+}
+
+TEST(ClusterTest, WhoseLocksAreOfAnotherKindIsRefused) {
+  for (const char* first : {"token", "slack"}) {
+    const bool token = std::string{first} == "token";
+    const std::string uri = fresh_uri();
+    Cluster cluster = open(uri + "&fairness=" + first);
+    EXPECT_TRUE(Cluster::open(uri + "&fairness=" + (token ? "token&gate=3" : "task-fair")));
+    const auto refused = Cluster::open(uri + "&fairness=" + (token ? "phase-fair" : "token"));
+    ASSERT_FALSE(refused);
+    const std::string said = std::string{"others use its locks "} + (token ? "with" : "without");
+    EXPECT_NE(refused.error().message.find(said), std::string::npos) << refused.error().message;
+    EXPECT_TRUE(client::open_to_look(uri, {})) << "whoever takes no locks may look at them";
+  }
+  Options options;
+  options.gate = 0;
+  const auto closed = Cluster::open(fresh_uri(), options);
+  ASSERT_FALSE(closed);
+  EXPECT_NE(closed.error().message.find("gate: '0'"), std::string::npos) << closed.error().message;
 }
 
 TEST(ClusterTest, TheMemberAfterTheLastIsRefused) {

@@ -140,7 +140,7 @@ TEST_P(Kills, CostNobodyElseALock) {
   EXPECT_EQ(board.violations.load(), 0u);
   munmap(memory, sizeof(Board));
 }
-INSTANTIATE_TEST_SUITE_P(Fairness, Kills, testing::Values("phase-fair", "slack", "task-fair"),
+INSTANTIATE_TEST_SUITE_P(Fairness, Kills, testing::Values("phase-fair", "slack", "task-fair", "token"),
                          [](const auto& one) {
                            std::string name = one.param;
                            std::erase(name, '-');

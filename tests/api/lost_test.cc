@@ -197,7 +197,8 @@ TEST(Lost, AProcessThatWasEvictedReadsNothingAnyMore) {
     if (!soon([&] { return member::view_of(*file).members.empty(); })) return 2;
     BellWord& bell = file->dispatcher_bell(Slot{0});
     bell.store(static_cast<std::uint32_t>(Bell::asleep));
-    if (!file->mailbox(EndpointId{0}).send({Slot{0}, 0, 2}, EndpointId{0}, Message{})) return 3;
+    std::size_t sent = 0;
+    if (!file->mailbox(EndpointId{0}).send({Slot{0}, 0, 2}, EndpointId{0}, Message{}, sent)) return 3;
     (void)ring(bell);
     const Time until = monotonic_now() + milliseconds(300);
     while (monotonic_now() < until) {

@@ -19,12 +19,14 @@ namespace {
 using namespace std::chrono_literals;
 using Steady = std::chrono::steady_clock;
 
-class SharedMutexTest : public ::testing::Test {
+class SharedMutexTest : public WithFairness {
  protected:
-  const std::string uri = fresh_uri();
+  const std::string uri = fresh_uri(fairness());
   Cluster cluster = open(uri);
   SharedMutex mutex = cluster.shared_mutex("m");
 };
+
+DECLOCK_WITH_FAIRNESS(SharedMutexTest);
 
 // What another thread sees of the mutex.
 template <class Fn>
@@ -48,7 +50,7 @@ bool try_lock_shared_elsewhere(SharedMutex& m) {
   });
 }
 
-TEST_F(SharedMutexTest, LockExcludesEverybody) {
+TEST_P(SharedMutexTest, LockExcludesEverybody) {
   mutex.lock();
   EXPECT_FALSE(try_lock_elsewhere(mutex));
   EXPECT_FALSE(try_lock_shared_elsewhere(mutex));
@@ -56,7 +58,7 @@ TEST_F(SharedMutexTest, LockExcludesEverybody) {
   EXPECT_TRUE(try_lock_elsewhere(mutex));
 }
 
-TEST_F(SharedMutexTest, SharedExcludesWritersAlone) {
+TEST_P(SharedMutexTest, SharedExcludesWritersAlone) {
   mutex.lock_shared();
   EXPECT_TRUE(try_lock_shared_elsewhere(mutex));
   EXPECT_FALSE(try_lock_elsewhere(mutex));
@@ -64,7 +66,7 @@ TEST_F(SharedMutexTest, SharedExcludesWritersAlone) {
   EXPECT_TRUE(try_lock_elsewhere(mutex));
 }
 
-TEST_F(SharedMutexTest, SeveralReadersAndTheLastOneLetsAWriterIn) {
+TEST_P(SharedMutexTest, SeveralReadersAndTheLastOneLetsAWriterIn) {
   mutex.lock_shared();
   mutex.lock_shared();
   EXPECT_FALSE(try_lock_elsewhere(mutex));
@@ -74,7 +76,7 @@ TEST_F(SharedMutexTest, SeveralReadersAndTheLastOneLetsAWriterIn) {
   EXPECT_TRUE(try_lock_elsewhere(mutex));
 }
 
-TEST_F(SharedMutexTest, TryLockTakesAFreeOne) {
+TEST_P(SharedMutexTest, TryLockTakesAFreeOne) {
   ASSERT_TRUE(mutex.try_lock());
   EXPECT_FALSE(try_lock_elsewhere(mutex));
   mutex.unlock();
@@ -92,7 +94,7 @@ void expect_time_out(Try try_for) {
   EXPECT_GE(Steady::now() - began, 20ms);
 }
 
-TEST_F(SharedMutexTest, TimeOutsAreNeverEarly) {
+TEST_P(SharedMutexTest, TimeOutsAreNeverEarly) {
   mutex.lock();
   elsewhere([&] {
     expect_time_out([&] { return mutex.try_lock_for(20ms); });
@@ -113,7 +115,7 @@ TEST_F(SharedMutexTest, TimeOutsAreNeverEarly) {
   mutex.unlock_shared();
 }
 
-TEST_F(SharedMutexTest, TimesOfTheFractionOfATickAndOfThePastWork) {
+TEST_P(SharedMutexTest, TimesOfTheFractionOfATickAndOfThePastWork) {
   mutex.lock();
   elsewhere([&] {
     EXPECT_FALSE(mutex.try_lock_for(std::chrono::duration<double>(0.001)));
@@ -162,7 +164,7 @@ TEST(Deadline, TimesThatNanosecondsDoNotReachAreFarAwayOrLongAgo) {
   EXPECT_TRUE(detail::has_passed(std::chrono::system_clock::now() - 1us));
 }
 
-TEST_F(SharedMutexTest, UnlockingWhatIsNotHeldEndsTheProgram) {
+TEST_P(SharedMutexTest, UnlockingWhatIsNotHeldEndsTheProgram) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   mutex.lock();
   mutex.unlock();
@@ -171,7 +173,7 @@ TEST_F(SharedMutexTest, UnlockingWhatIsNotHeldEndsTheProgram) {
 
 // Its place in the queue cannot be taken back, and the holder may keep the lock for ever. If it waited it would hang: its
 // patience is longer than a test may take.
-TEST_F(SharedMutexTest, ClosingDoesNotWaitForALockThatWasGivenUp) {
+TEST_P(SharedMutexTest, ClosingDoesNotWaitForALockThatWasGivenUp) {
   Cluster other = open(uri + "&patience=1000s");
   SharedMutex same = other.shared_mutex("m");
   mutex.lock();
@@ -183,7 +185,7 @@ TEST_F(SharedMutexTest, ClosingDoesNotWaitForALockThatWasGivenUp) {
   mutex.unlock();
 }
 
-TEST_F(SharedMutexTest, ATimedWaitEndsWithTheLock) {
+TEST_P(SharedMutexTest, ATimedWaitEndsWithTheLock) {
   mutex.lock();
   std::atomic<bool> got{false};
   std::jthread waiter{[&] {
@@ -197,7 +199,7 @@ TEST_F(SharedMutexTest, ATimedWaitEndsWithTheLock) {
   EXPECT_TRUE(got);
 }
 
-TEST_F(SharedMutexTest, StandardLocksWork) {
+TEST_P(SharedMutexTest, StandardLocksWork) {
   SharedMutex other = cluster.shared_mutex("other");
   {
     std::unique_lock lock{mutex};
@@ -219,7 +221,7 @@ TEST_F(SharedMutexTest, StandardLocksWork) {
   EXPECT_TRUE(try_lock_elsewhere(other));
 }
 
-TEST_F(SharedMutexTest, ScopedLocksInOppositeOrderDoNotDeadlock) {
+TEST_P(SharedMutexTest, ScopedLocksInOppositeOrderDoNotDeadlock) {
   SharedMutex other = cluster.shared_mutex("other");
   int count = 0;
   {
@@ -237,7 +239,7 @@ TEST_F(SharedMutexTest, ScopedLocksInOppositeOrderDoNotDeadlock) {
   EXPECT_EQ(count, 1000);
 }
 
-TEST_F(SharedMutexTest, AConditionVariableWaitsWithIt) {
+TEST_P(SharedMutexTest, AConditionVariableWaitsWithIt) {
   std::condition_variable_any changed;
   int turn = 0;
   std::jthread other{[&] {
@@ -259,7 +261,7 @@ TEST_F(SharedMutexTest, AConditionVariableWaitsWithIt) {
 }
 
 // More threads than workers: some share one.
-TEST_F(SharedMutexTest, ManyThreadsCountRight) {
+TEST_P(SharedMutexTest, ManyThreadsCountRight) {
   constexpr int kThreads = 20;
   constexpr int kEach = 300;
   int count = 0;
@@ -294,7 +296,7 @@ TEST_F(SharedMutexTest, ManyThreadsCountRight) {
   EXPECT_EQ(cluster.stats().tables[1].acquired_exclusive, static_cast<std::uint64_t>(pair[0]));
 }
 
-TEST_F(SharedMutexTest, AnotherThreadMayUnlock) {
+TEST_P(SharedMutexTest, AnotherThreadMayUnlock) {
   mutex.lock();
   elsewhere([&] {
     mutex.unlock();
@@ -304,7 +306,7 @@ TEST_F(SharedMutexTest, AnotherThreadMayUnlock) {
   mutex.unlock();
 }
 
-TEST_F(SharedMutexTest, TokensGrow) {
+TEST_P(SharedMutexTest, TokensGrow) {
   Token last{};
   for (int i = 0; i < 100; ++i) {
     const std::unique_lock lock{mutex};
@@ -314,7 +316,7 @@ TEST_F(SharedMutexTest, TokensGrow) {
   }
 }
 
-TEST_F(SharedMutexTest, LockAndDataTogether) {
+TEST_P(SharedMutexTest, LockAndDataTogether) {
   const RemoteAddr at = *cluster.allocate("pair", 16);
   for (std::uint64_t i = 0; i < 100; ++i) {
     std::array<std::uint64_t, 2> words{7, 7};
@@ -330,7 +332,7 @@ TEST_F(SharedMutexTest, LockAndDataTogether) {
   EXPECT_TRUE(mutex.unlock_shared_checked());
 }
 
-TEST_F(SharedMutexTest, ErrorsAreSystemErrors) {
+TEST_P(SharedMutexTest, ErrorsAreSystemErrors) {
   SharedMutex beyond{cluster, LockRef{{MnId{0}, std::uint64_t{1} << 40}}};
   try {
     beyond.lock();
@@ -346,8 +348,11 @@ TEST_F(SharedMutexTest, ErrorsAreSystemErrors) {
 
 // ---------------------------------------------------------------- processes
 
-TEST(SharedMutexProcesses, CountRightTogether) {
-  const std::string uri = fresh_uri();
+class SharedMutexProcesses : public WithFairness {};
+DECLOCK_WITH_FAIRNESS(SharedMutexProcesses);
+
+TEST_P(SharedMutexProcesses, CountRightTogether) {
+  const std::string uri = fresh_uri(fairness());
   constexpr int kEach = 500;
   const auto add = [&] {
     Cluster cluster = open(uri);
@@ -382,8 +387,8 @@ TEST(SharedMutexProcesses, CountRightTogether) {
   EXPECT_EQ(reader.wait(), 0);
 }
 
-TEST(SharedMutexProcesses, AHolderThatIsKilledIsFollowedByTheNext) {
-  const std::string uri = fresh_uri();
+TEST_P(SharedMutexProcesses, AHolderThatIsKilledIsFollowedByTheNext) {
+  const std::string uri = fresh_uri(fairness());
   std::array<int, 2> held{};
   ASSERT_EQ(pipe(held.data()), 0);
   Child holder{[&]() -> int {
@@ -404,7 +409,7 @@ TEST(SharedMutexProcesses, AHolderThatIsKilledIsFollowedByTheNext) {
   EXPECT_TRUE(cluster.close());
 }
 
-TEST_F(SharedMutexTest, WhatIsHeldWhenTheClusterIsClosedIsGivenUp) {
+TEST_P(SharedMutexTest, WhatIsHeldWhenTheClusterIsClosedIsGivenUp) {
   SharedMutex orders = cluster.shared_mutex("orders");
   SharedMutex others = cluster.shared_mutex("others");
   orders.lock();
@@ -416,7 +421,7 @@ TEST_F(SharedMutexTest, WhatIsHeldWhenTheClusterIsClosedIsGivenUp) {
   EXPECT_THROW(orders.lock(), std::system_error);
 }
 
-TEST_F(SharedMutexTest, UnlockingWhatNobodyHoldsEndsTheProgramWithASentence) {
+TEST_P(SharedMutexTest, UnlockingWhatNobodyHoldsEndsTheProgramWithASentence) {
   SharedMutex orders = cluster.shared_mutex("orders");
   const std::uint64_t word = 0;
   EXPECT_DEATH(orders.unlock(), "the lock 'orders' was unlocked, but nobody holds it exclusively");

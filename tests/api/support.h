@@ -8,6 +8,7 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "client/seeing.h"
 #include "declock/declock.h"
@@ -36,6 +37,16 @@ inline Cluster open(const std::string& uri, const Options& options = {}) {
   }
   return std::move(*opened);
 }
+
+// Locks with tokens and without are different protocols, and the public API is the same: its tests run with both.
+class WithFairness : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::string fairness() const { return std::string{"&fairness="} + GetParam(); }
+};
+#define DECLOCK_WITH_FAIRNESS(Suite)                           \
+  INSTANTIATE_TEST_SUITE_P(                                    \
+      Fairness, Suite, testing::Values("phase-fair", "token"), \
+      [](const auto& one) { return one.param == std::string_view{"token"} ? "token" : "phasefair"; })
 
 // Until so many threads and coroutines of its processes wait for locks. They say so once a second.
 inline bool until_waiting(Cluster& cluster, std::uint64_t count) {

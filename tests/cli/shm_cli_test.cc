@@ -48,7 +48,7 @@ TEST_F(ShmCli, EveryLockExcludesBetweenProcesses) {
   const Outcome outcome = run(kQuickShm + "--lock all --json " + result);
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto runs = nlohmann::json::parse(slurp(result));
-  EXPECT_EQ(runs.size(), 12u);
+  EXPECT_EQ(runs.size(), 13u);
   for (const auto& json : runs) {
     EXPECT_EQ(json["fabric"], "shm");
     EXPECT_EQ(json["violations"], 0) << json["lock"];
@@ -57,7 +57,8 @@ TEST_F(ShmCli, EveryLockExcludesBetweenProcesses) {
     const std::string lock = json["lock"];
     if (!lock.starts_with("declock") && lock != "cql") continue;
     EXPECT_EQ(json["resets"], 0) << lock;
-    EXPECT_LE(json["mn_ops_per_acquire_max"], 2) << lock;
+    // Who waits for a token also looks at the header.
+    EXPECT_LE(json["mn_ops_per_acquire_max"], lock == "declock-token" ? 3 : 2) << lock;
   }
   EXPECT_NE(outcome.out.find("shiftlock"), std::string::npos);
 }

@@ -130,7 +130,9 @@ End live_once(member::Node& node, Life& life, Duration patience, std::uint64_t s
     stations.push_back({&node.endpoint(w), &node.membership(w)});
   bool evicted = false;
   {
-    hier::Node locks{shape, hier::Policy{}, cql::Options{.patience = patience}, stations};
+    hier::Policy policy;
+    if (life.control.with_tokens.load()) policy.kind = hier::PolicyKind::token;
+    hier::Node locks{shape, policy, cql::Options{.patience = patience}, stations};
     std::deque<Client> clients;
     life.at_work.store(kClients);
     for (std::uint32_t i = 0; i < kClients; ++i) {

@@ -46,7 +46,7 @@ Task<void> Client::do_sections() {
       note(hold.error());
       continue;
     }
-    const Result<void> done = co_await use_and_release(which, *hold);
+    const Result<void> done = co_await use_and_release(which, mode, *hold);
     if (done) life_.station.operations.fetch_add(1);
     co_await endpoint_.worker().yield();
   }
@@ -60,16 +60,16 @@ Task<Result<Hold>> Client::acquire(RemoteAddr lock, Mode mode) {
   co_return co_await lock_->acquire(lock, mode);
 }
 
-Task<Result<void>> Client::use_and_release(std::uint64_t which, Hold hold) {
-  if (hold.mode == Mode::exclusive && life_.is_tallied() && random_.one_in(2)) {
+Task<Result<void>> Client::use_and_release(std::uint64_t which, Mode mode, Hold hold) {
+  if (mode == Mode::exclusive && life_.is_tallied() && random_.one_in(2)) {
     co_return co_await add_by_release(which, hold);
   }
   const Result<void> done =
-      hold.mode == Mode::exclusive ? co_await update(which, hold) : co_await look_twice(which, hold);
+      mode == Mode::exclusive ? co_await update(which, hold) : co_await look_twice(which, hold);
   if (!done) note(done.error());
   const Result<void> released = co_await release(hold);
   if (!released || !done) co_return released ? done : released;
-  if (hold.mode == Mode::exclusive) life_.station.acknowledged[memory_of(hold)][which].fetch_add(1);
+  if (mode == Mode::exclusive) life_.station.acknowledged[memory_of(hold)][which].fetch_add(1);
   co_return done;
 }
 

@@ -56,7 +56,7 @@ class Client {
   Task<void> hold_to_the_end();
   Task<Result<void>> take_wide();
   Task<Result<Hold>> acquire(RemoteAddr lock, Mode mode);
-  Task<Result<void>> use_and_release(std::uint64_t which, Hold hold);
+  Task<Result<void>> use_and_release(std::uint64_t which, Mode mode, Hold hold);
   Task<Result<void>> release(Hold hold);
   Task<Result<void>> update(std::uint64_t which, const Hold& hold);
   Task<Result<void>> look_twice(std::uint64_t which, const Hold& hold);

@@ -47,6 +47,7 @@ struct alignas(64) Station {
 
 struct Control {
   std::atomic<bool> stop;
+  std::atomic<bool> with_tokens;                 // the locks, of everybody
   std::atomic<std::uint32_t> memories_unlinked;  // in shared memory
   std::atomic<std::uint64_t> violations;
   std::atomic<std::uint64_t> misjudged;  // words outside of their bounds

@@ -187,8 +187,21 @@ TEST_F(NetTorture, WhateverBefallsProcessesCostsNoUpdateAndNobodyElseItsLocks) {
   torture(16);
 }
 
+class NetTortureWithTokens : public NetTorture {
+ protected:
+  NetTortureWithTokens() { control_.with_tokens.store(true); }
+};
+TEST_F(NetTortureWithTokens, WhateverBefallsProcessesCostsNoUpdateAndNobodyElseItsLocks) {
+  torture(16);
+}
+
 class NetTortureSoak : public NetTorture {};
 TEST_F(NetTortureSoak, WhateverBefallsProcessesCostsNoUpdateAndNobodyElseItsLocks) {
+  torture(300);
+}
+
+class NetTortureSoakWithTokens : public NetTortureWithTokens {};
+TEST_F(NetTortureSoakWithTokens, WhateverBefallsProcessesCostsNoUpdateAndNobodyElseItsLocks) {
   torture(300);
 }
 

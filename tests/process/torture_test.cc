@@ -196,8 +196,21 @@ TEST_F(Torture, WhateverBefallsProcessesCostsNoUpdateAndNobodyElseItsLocks) {
   torture(100);
 }
 
+class TortureWithTokens : public Torture {
+ protected:
+  TortureWithTokens() { control_.with_tokens.store(true); }
+};
+TEST_F(TortureWithTokens, WhateverBefallsProcessesCostsNoUpdateAndNobodyElseItsLocks) {
+  torture(100);
+}
+
 class TortureSoak : public Torture {};
 TEST_F(TortureSoak, WhateverBefallsProcessesCostsNoUpdateAndNobodyElseItsLocks) {
+  torture(2000);
+}
+
+class TortureSoakWithTokens : public TortureWithTokens {};
+TEST_F(TortureSoakWithTokens, WhateverBefallsProcessesCostsNoUpdateAndNobodyElseItsLocks) {
   torture(2000);
 }
 
