@@ -345,10 +345,14 @@ CqlLock::Onward CqlLock::move_on(Record& r, const Hold& hold) {
   std::erase_if(token.ring, [&](const RingPlace& p) { return owner_of(p) == nullptr; });
   RingPlace own = own_place(hold.ticket);
   own.visited = true;
-  const bool here_too = stays(r);
+  // Where the ring is full somebody may be waiting to be taken in: this node asks anew, behind them.
+  const bool crowded = token.ring.size() >= LockToken::kRingMax;
+  const bool here_too = stays(r) && !crowded;
   if (here_too) {
     note_wishes(own, r.local);
     token.ring.push_back(own);
+  } else if (stays(r) && r.waiting->become(Waiting::State::aborted)) {
+    r.waiting->worker->make_ready(r.waiting->coroutine);
   }
   Onward onward{.move = token.move_on()};
   if (onward.move.kind != Move::Kind::pass) {
