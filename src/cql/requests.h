@@ -90,8 +90,8 @@ class Requests {
   // As if nothing had been asked for yet. REQUIRES: nobody uses a record.
   void clear() { records_ = {}; }
 
-  // Is somebody likely to wait when the lock is released? A guess, from what the last release found, of this lock or of one in its place.
-  // REQUIRES, for these two: the mutex is held.
+  // Is somebody likely to wait when the lock is released? A guess, from what the last release found, of this lock or of one in its
+  // place. REQUIRES, for these two: the mutex is held.
   bool looks_contended(RemoteAddr lock) const { return contended_[place_of(lock)]; }
   void note_contended(RemoteAddr lock, bool contended) { contended_[place_of(lock)] = contended; }
 

@@ -23,6 +23,9 @@ bool stays(const Record& r) {
   return r.waiting != nullptr && !r.waiting->fresh && !r.waiting->is_over();
 }
 
+constexpr std::size_t kHead = TurnMessage::kWords + 4;
+static_assert(kHead + LockToken::kRingMax + 1 + Carried::kWordsMax <= MessageWords::kMax);
+
 Message message_of(const LockToken& token, const GrantKey& to, bool phase) {
   Message m = TurnMessage{MessageKind::token, to, token.hop}.to_message();
   m.words.push_back(token.base.value);
@@ -35,7 +38,6 @@ Message message_of(const LockToken& token, const GrantKey& to, bool phase) {
 }
 
 LockToken token_in(const Message& m) {
-  constexpr std::size_t kHead = TurnMessage::kWords + 4;
   LockToken token;
   token.base = Ticket{m.words[3]};
   token.accounted = static_cast<std::uint32_t>(m.words[4]);
@@ -270,7 +272,7 @@ Task<Result<void>> CqlLock::pass_token(Record& record, Hold hold, Op* object) {
       r.turns = {};
       return;
     }
-    if (token.departed() > shape_.slots / 4) {
+    if (token.departed() > shape_.slots / 4 || token.wants_a_new_base()) {
       settles = token.may_settle(options_.rules);
       settled_writers = token.writers_among(settles);
     }
@@ -345,9 +347,10 @@ CqlLock::Onward CqlLock::move_on(Record& r, const Hold& hold) {
   std::erase_if(token.ring, [&](const RingPlace& p) { return owner_of(p) == nullptr; });
   RingPlace own = own_place(hold.ticket);
   own.visited = true;
-  // Where the ring is full somebody may be waiting to be taken in: this node asks anew, behind them.
-  const bool crowded = token.ring.size() >= LockToken::kRingMax;
-  const bool here_too = stays(r) && !crowded;
+  // Where the ring is full somebody may be waiting to be taken in: this node asks anew, behind them. And where nobody leaves the
+  // ring the base cannot grow.
+  const bool leaves = token.ring.size() >= LockToken::kRingMax || token.wants_a_new_base();
+  const bool here_too = stays(r) && !leaves;
   if (here_too) {
     note_wishes(own, r.local);
     token.ring.push_back(own);

@@ -75,8 +75,10 @@ struct Move {
 };
 
 struct LockToken {
-  static constexpr std::size_t kRingMax =
-      100;  // bounds what travels; who does not fit is found by a later look
+  // Bounds what travels: who does not fit is found by a later look.
+  static constexpr std::size_t kRingMax = 100;
+  // From here on the base is to grow, so that the sequence begins anew: fencing tokens grow for ever (H24).
+  static constexpr std::uint32_t kSequenceMax = std::uint32_t{1} << 31;
 
   Ticket base{};
   std::uint32_t accounted = 1;  // requests
@@ -91,6 +93,7 @@ struct LockToken {
   Ticket known_end() const { return Ticket{base.value + accounted}; }
   // Requests that have left, without the one of whoever has the token.
   std::uint32_t departed() const { return accounted - 1 - static_cast<std::uint32_t>(ring.size()); }
+  bool wants_a_new_base() const { return sequence >= kSequenceMax; }
   bool is_awaiting() const {
     return std::any_of(ring.begin(), ring.end(), [](const RingPlace& p) { return p.awaited; });
   }

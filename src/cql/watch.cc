@@ -211,13 +211,15 @@ Task<void> CqlLock::look_for_turn(GrantKey key) {
   if (seen) take_turn(key, *seen);
 }
 
-// Each request leaves once, and nobody from behind leaves before it (but for those that a token has accounted for: T3). So if as many have left as its ticket says, none is
-// ahead of it; and if no writer is in the queue none was ahead of a reader, whoever comes after it. True: the wait is over.
+// Each request leaves once, and nobody from behind leaves before it, but for those that a token has accounted for (T3). So if as
+// many have left as its ticket says, none is ahead of it; and if no writer is in the queue none was ahead of a reader, whoever
+// comes after it.
 bool CqlLock::its_turn_has_come(const Waiting& waiting, const Header& seen) const {
   if (!waiting.fresh) return false;
   return seen.ticket >= waiting.key.ticket || (waiting.mode == Mode::shared && seen.wcnt == 0);
 }
 
+// True: the wait is over.
 bool CqlLock::take_turn(const GrantKey& key, const Header& seen) {
   if (seen.epoch != key.era.epoch || seen.reset_id != ResetId{0}) return false;
   if (!options_.rules.first_takes_turn) return false;

@@ -232,6 +232,16 @@ TEST(Token, TheHeaderCountsAWriterWhileATokenLives) {
   EXPECT_EQ(token.writers_among(2), 1u);
 }
 
+TEST(Token, WantsANewBaseBeforeTheSequenceRunsOut) {  // H24
+  LockToken token = with_two_departed();
+  token.sequence = LockToken::kSequenceMax - 1;
+  EXPECT_FALSE(token.wants_a_new_base());
+  token.sequence += 1;
+  EXPECT_TRUE(token.wants_a_new_base());
+  token.settled(1, 1);
+  EXPECT_FALSE(token.wants_a_new_base());
+}
+
 TEST(Token, AccountsForThoseWhoAreLeftAfterSettling) {
   LockToken token = with_two_departed();
   token.base = Ticket{40};
